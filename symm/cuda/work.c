@@ -54,7 +54,7 @@ static symm_status begin(struct symm_cuda_launcher *launcher,
     pthread_mutex_lock(&launcher->pool);
     /* not under capture: a replay would write a slot of another handle */
     if (own_result && !work->captured)
-        work->result = symm__cuda_result_take(launcher);
+        work->result = symm__cuda_result_acquire(launcher);
     work->launcher = launcher;
     work->number = ++launcher->works_made;
     symm__cuda_work_link(launcher, work);
@@ -113,7 +113,7 @@ static bool is_done(const struct symm_cuda_work *work)
     return __atomic_load_n(&work->done, __ATOMIC_ACQUIRE);
 }
 
-static symm_status outcome(const struct symm_cuda_work *work)
+static symm_status work_status(const struct symm_cuda_work *work)
 {
     return work->status == SYMM_OK ? SYMM_OK
                                    : symm__fail_quiet(work->status, work->error);
@@ -137,7 +137,7 @@ uint32_t symm__cuda_work_result(const struct symm_cuda_work *work)
 }
 
 /* The status of a call whose event is done. Explaining a failure may take a while. */
-static symm_status judge(const struct symm_cuda_work *work)
+static symm_status status_of(const struct symm_cuda_work *work)
 {
     uint32_t code = symm__cuda_work_result(work);
     symm_status status = SYMM_OK;
@@ -160,7 +160,7 @@ symm_status symm__cuda_work_refuse_captured(const char *what)
                       what);
 }
 
-symm_status symm__cuda_work_look(struct symm_cuda_work *work, bool *done)
+symm_status symm__cuda_work_poll(struct symm_cuda_work *work, bool *done)
 {
     struct symm_cuda_scope scope;
     CUresult result;
@@ -168,7 +168,7 @@ symm_status symm__cuda_work_look(struct symm_cuda_work *work, bool *done)
 
     *done = is_done(work);
     if (*done)
-        return outcome(work);
+        return work_status(work);
     status = symm__cuda_enter(work->launcher->backend, &scope);
     if (status != SYMM_OK)
         return status;
@@ -179,12 +179,12 @@ symm_status symm__cuda_work_look(struct symm_cuda_work *work, bool *done)
     status = symm__cuda_check(work->launcher->driver, result, "cuEventQuery",
                               "the end of a call");
     if (status == SYMM_OK)
-        status = judge(work);
+        status = status_of(work);
     pthread_mutex_lock(&work->launcher->pool);
     symm__cuda_work_conclude(work, status);
     pthread_mutex_unlock(&work->launcher->pool);
     *done = true;
-    return outcome(work);
+    return work_status(work);
 }
 
 symm_status symm__cuda_work_query(symm_work *handle, bool *done)
@@ -195,7 +195,7 @@ symm_status symm__cuda_work_query(symm_work *handle, bool *done)
 
     if (work->captured)
         return symm__cuda_work_refuse_captured("symm_work_query");
-    status = symm__cuda_work_look(work, &now);
+    status = symm__cuda_work_poll(work, &now);
     *done = now;
     return status;
 }
@@ -210,7 +210,7 @@ symm_status symm__cuda_work_synchronize(symm_work *handle, double seconds)
     if (work->captured)
         return symm__cuda_work_refuse_captured("symm_work_synchronize");
     for (;;) {
-        status = symm__cuda_work_look(work, &done);
+        status = symm__cuda_work_poll(work, &done);
         if (done || status != SYMM_OK)
             return status;
         if (elapsed >= seconds)
@@ -235,7 +235,7 @@ const char *symm__cuda_work_error(symm_work *handle)
 
     if (work->captured)
         return "";
-    return symm__cuda_work_look(work, &done) != SYMM_OK && done ? work->error : "";
+    return symm__cuda_work_poll(work, &done) != SYMM_OK && done ? work->error : "";
 }
 
 void symm__cuda_work_release(symm_work *handle)
@@ -244,7 +244,7 @@ void symm__cuda_work_release(symm_work *handle)
     struct symm_cuda_launcher *launcher = work->launcher;
 
     if (!launcher || symm__ctx_check(work->head.ctx) != SYMM_OK) {
-        free(work); /* settled, or in a forked child */
+        free(work); /* complete, or in a forked child */
         return;
     }
     pthread_mutex_lock(&launcher->pool);
@@ -283,7 +283,7 @@ symm_status symm__cuda_work_wait(symm_work *handle, void *stream)
 
     if (status == SYMM_OK)
         status = order(work, (CUstream)stream);
-    return status == SYMM_OK && is_done(work) ? outcome(work) : status;
+    return status == SYMM_OK && is_done(work) ? work_status(work) : status;
 }
 
 /* A handle that is complete from the start. */

@@ -38,7 +38,7 @@ static inline struct symm_cuda_work *symm__cuda_work_of(symm_work *work)
 /* If a pool is empty: frees what released handles no longer need, or makes events. */
 void symm__cuda_pool_refill(struct symm_cuda_launcher *launcher, bool own_result);
 /* The index of a word that is 0; -1: none is free. */
-int symm__cuda_result_take(struct symm_cuda_launcher *launcher);
+int symm__cuda_result_acquire(struct symm_cuda_launcher *launcher);
 /* The list of handles that have an owner, and that of released ones, which is in the order of
  * their release. */
 void symm__cuda_work_link(struct symm_cuda_launcher *launcher,
@@ -48,14 +48,14 @@ void symm__cuda_work_unlink(struct symm_cuda_launcher *launcher,
 void symm__cuda_work_link_released(struct symm_cuda_launcher *launcher,
                                    struct symm_cuda_work *work);
 /* Returns the handle's event and word to the pools. */
-void symm__cuda_work_give_back(struct symm_cuda_work *work);
+void symm__cuda_work_return(struct symm_cuda_work *work);
 /* The same; frees the handle if its owner has released it. */
 void symm__cuda_work_detach(struct symm_cuda_work *work);
 
 /* ---- work.c ------------------------------------------------------------------------ */
 
 /* Polls once; *done is valid on error, too. */
-symm_status symm__cuda_work_look(struct symm_cuda_work *work, bool *done);
+symm_status symm__cuda_work_poll(struct symm_cuda_work *work, bool *done);
 /* What the kernel has written of a failure; 0: nothing, or the handle has no word. */
 uint32_t symm__cuda_work_result(const struct symm_cuda_work *work);
 /* With the pool's lock, or before any other thread has the handle. */

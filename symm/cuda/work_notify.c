@@ -16,13 +16,13 @@
 #include "util/clock.h"
 #include "util/status.h"
 
-#define SETTLE_SECONDS 1.0
-#define STREAMS_KNOWN  16 /* a poll finds others by a search */
+#define COMPLETE_SECONDS 1.0
+#define STREAMS_KNOWN    16 /* a poll finds others by a search */
 
 /* ---- Notifications: see core/notifier.h -------------------------------------------- */
 
 /* Gives the fresh ones their places, mostly at the end. With the pool's lock and `polling`. */
-static void await_fresh(struct symm_cuda_launcher *launcher)
+static void await_insert(struct symm_cuda_launcher *launcher)
 {
     struct symm_cuda_work *work;
 
@@ -45,7 +45,8 @@ static void await_fresh(struct symm_cuda_launcher *launcher)
 }
 
 /* Takes *at off the list. With the pool's lock and `polling`. */
-static void unawait(struct symm_cuda_launcher *launcher, struct symm_cuda_work **at)
+static void await_remove(struct symm_cuda_launcher *launcher,
+                         struct symm_cuda_work **at)
 {
     *at = (*at)->awaited_next;
     if (!*at)
@@ -67,8 +68,9 @@ struct streams {
 };
 
 /* Whether an older work of its stream is still awaited. With the pool's lock. */
-static bool is_behind(const struct symm_cuda_launcher *launcher,
-                      const struct streams *running, const struct symm_cuda_work *work)
+static bool follows_awaited(const struct symm_cuda_launcher *launcher,
+                            const struct streams *running,
+                            const struct symm_cuda_work *work)
 {
     for (int i = 0; i < running->count; i++)
         if (running->at[i] == work->stream)
@@ -90,20 +92,20 @@ static bool poll_awaited(void *from)
     bool awaits;
 
     pthread_mutex_lock(&launcher->pool);
-    await_fresh(launcher);
+    await_insert(launcher);
     while (*at) {
         struct symm_cuda_work *work = *at;
         bool ended = false;
 
-        if (is_behind(launcher, &running, work)) {
+        if (follows_awaited(launcher, &running, work)) {
             at = &work->awaited_next;
             continue;
         }
         pthread_mutex_unlock(&launcher->pool); /* others add to `fresh` meanwhile */
-        (void)symm__cuda_work_look(work, &ended);
+        (void)symm__cuda_work_poll(work, &ended);
         pthread_mutex_lock(&launcher->pool);
         if (ended) {
-            unawait(launcher, at);
+            await_remove(launcher, at);
             post(work);
             if (work->released)
                 symm__cuda_work_detach(work);
@@ -157,15 +159,15 @@ static bool is_recorded(struct symm_cuda_launcher *launcher, CUevent event)
     double start = symm__now();
 
     while (launcher->driver->cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
-        if (symm__now() - start > SETTLE_SECONDS)
+        if (symm__now() - start > COMPLETE_SECONDS)
             return false;
         sched_yield();
     }
     return true;
 }
 
-static void settle(struct symm_cuda_launcher *launcher, struct symm_cuda_work *work,
-                   symm_status failure, const char *sentence)
+static void complete(struct symm_cuda_launcher *launcher, struct symm_cuda_work *work,
+                     symm_status failure, const char *sentence)
 {
     const bool released = work->released;
 
@@ -181,19 +183,19 @@ static void settle(struct symm_cuda_launcher *launcher, struct symm_cuda_work *w
         else
             symm__cuda_work_conclude(work, SYMM_OK);
     }
-    symm__cuda_work_give_back(work);
+    symm__cuda_work_return(work);
     post(work); /* the owner may at once release the handle */
     if (released)
         free(work);
 }
 
 /* First those that are awaited, in their order. */
-static void settle_awaited(struct symm_cuda_launcher *launcher, const symm_team *team,
-                           symm_status failure, const char *sentence)
+static void complete_awaited(struct symm_cuda_launcher *launcher, const symm_team *team,
+                             symm_status failure, const char *sentence)
 {
     struct symm_cuda_work **at = &launcher->awaited;
 
-    await_fresh(launcher);
+    await_insert(launcher);
     while (*at) {
         struct symm_cuda_work *work = *at;
 
@@ -201,20 +203,20 @@ static void settle_awaited(struct symm_cuda_launcher *launcher, const symm_team 
             at = &work->awaited_next;
             continue;
         }
-        unawait(launcher, at);
-        settle(launcher, work, failure, sentence);
+        await_remove(launcher, at);
+        complete(launcher, work, failure, sentence);
     }
 }
 
-static void settle_all(struct symm_cuda_launcher *launcher,
-                       struct symm_cuda_work *first, const symm_team *team,
-                       symm_status failure, const char *sentence)
+static void complete_list(struct symm_cuda_launcher *launcher,
+                          struct symm_cuda_work *first, const symm_team *team,
+                          symm_status failure, const char *sentence)
 {
     while (first) {
         struct symm_cuda_work *next = first->next;
 
         if (first->team == team)
-            settle(launcher, first, failure, sentence);
+            complete(launcher, first, failure, sentence);
         first = next;
     }
 }
@@ -231,9 +233,9 @@ void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team
         return;
     pthread_mutex_lock(&team->ctx->notifier.polling);
     pthread_mutex_lock(&launcher->pool);
-    settle_awaited(launcher, team, failure, sentence);
-    settle_all(launcher, launcher->works, team, failure, sentence);
-    settle_all(launcher, launcher->released, team, failure, sentence);
+    complete_awaited(launcher, team, failure, sentence);
+    complete_list(launcher, launcher->works, team, failure, sentence);
+    complete_list(launcher, launcher->released, team, failure, sentence);
     pthread_mutex_unlock(&launcher->pool);
     pthread_mutex_unlock(&team->ctx->notifier.polling);
     symm__cuda_leave(&scope);

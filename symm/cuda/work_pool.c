@@ -44,7 +44,7 @@ void symm__cuda_pool_close(struct symm_cuda_launcher *launcher)
     symm__cuda_host_free(launcher->ctx, launcher->results);
 }
 
-int symm__cuda_result_take(struct symm_cuda_launcher *launcher)
+int symm__cuda_result_acquire(struct symm_cuda_launcher *launcher)
 {
     int index;
 
@@ -56,7 +56,7 @@ int symm__cuda_result_take(struct symm_cuda_launcher *launcher)
     return index;
 }
 
-static void result_drop(struct symm_cuda_launcher *launcher, int index)
+static void result_release(struct symm_cuda_launcher *launcher, int index)
 {
     if (index >= 0 && --launcher->result_holders[index] == 0)
         launcher->result_free[launcher->result_count++] = (uint16_t)index;
@@ -85,7 +85,7 @@ symm_status symm__cuda_event_acquire(struct symm_cuda_launcher *launcher,
 }
 
 /* With the lock held; an event that does not fit is destroyed, done or not. */
-static void event_give(struct symm_cuda_launcher *launcher, CUevent event)
+static void event_return(struct symm_cuda_launcher *launcher, CUevent event)
 {
     if (launcher->event_count == launcher->event_capacity) {
         size_t capacity = launcher->event_capacity ? 2 * launcher->event_capacity : 64;
@@ -104,7 +104,7 @@ static void event_give(struct symm_cuda_launcher *launcher, CUevent event)
 void symm__cuda_event_release(struct symm_cuda_launcher *launcher, CUevent event)
 {
     pthread_mutex_lock(&launcher->pool);
-    event_give(launcher, event);
+    event_return(launcher, event);
     pthread_mutex_unlock(&launcher->pool);
 }
 
@@ -138,20 +138,20 @@ void symm__cuda_work_link_released(struct symm_cuda_launcher *launcher,
     launcher->released_end = &work->next;
 }
 
-void symm__cuda_work_give_back(struct symm_cuda_work *work)
+void symm__cuda_work_return(struct symm_cuda_work *work)
 {
     struct symm_cuda_launcher *launcher = work->launcher;
 
     symm__cuda_work_unlink(launcher, work);
-    event_give(launcher, work->event);
-    result_drop(launcher, work->result);
+    event_return(launcher, work->event);
+    result_release(launcher, work->result);
     work->launcher = NULL;
     work->team = NULL;
 }
 
 void symm__cuda_work_detach(struct symm_cuda_work *work)
 {
-    symm__cuda_work_give_back(work);
+    symm__cuda_work_return(work);
     if (work->released)
         free(work);
 }
@@ -183,7 +183,7 @@ static void make_events(struct symm_cuda_launcher *launcher)
         if (launcher->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) !=
             CUDA_SUCCESS)
             return;
-        event_give(launcher, event);
+        event_return(launcher, event);
     }
 }
 
