@@ -149,6 +149,38 @@ static void test_killed(void **state)
     }
 }
 
+/* A root that is being killed: its connections are gone, its listener ends a little later. */
+static int body_dying(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_socket_path place;
+    int listener;
+    (void)rank;
+    (void)result;
+    PLANE_CHECK(symm__socket_path_find(&place, job->key) == SYMM_OK);
+    PLANE_CHECK(symm__socket_path_claim(&place, symm__now() + HARNESS_AMPLE,
+                                        &listener) == SYMM_OK);
+    atomic_store(job->step, 1);
+    symm__sleep(0.03);
+    PLANE_CHECK(close(listener) == 0);
+    return 0;
+}
+
+/* A rank that looks at once removes the name all the same: job_close finds nothing. */
+static void test_dying(void **state)
+{
+    struct job job;
+    struct symm_socket_path place;
+    (void)state;
+    job_open(&job, 1);
+    plane_start(&job.plane, body_dying, 0, &job);
+    step_wait(&job, 1);
+    assert_int_equal(symm__socket_path_find(&place, job.key), SYMM_OK);
+    symm__socket_path_tidy(&place);
+    assert_int_equal(plane_wait(&job.plane), 0);
+    job_close(&job);
+}
+
 /* ---- Failing system calls -------------------------------------------------------- */
 
 /* Rank 0 or rank 1 of three makes its k-th system call in vain. */
@@ -259,9 +291,8 @@ int main(void)
     symm_log_sink(plane_quiet, NULL);
     unsetenv("XDG_RUNTIME_DIR");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stale),
-        cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_killed_anywhere),
+        cmocka_unit_test(test_stale),  cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_dying),  cmocka_unit_test(test_killed_anywhere),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

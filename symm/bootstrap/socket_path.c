@@ -25,6 +25,9 @@
 #include "util/random.h"
 #include "util/status.h"
 
+/* A process that is killed closes its connections before its listener, which so seems alive for a
+ * moment after a peer has seen the hang-up. */
+#define PLACE_TIDY_SECONDS    0.2
 #define PLACE_TEMPORARY       "t-" /* and 16 hex digits */
 #define PLACE_TEMPORARY_BYTES 19   /* with its NUL */
 #define PLACE_SWEEP_MAX       256  /* names looked at in one sweep */
@@ -450,21 +453,32 @@ void symm__socket_path_leave(const struct symm_socket_path *place)
     place_remove_directory(place);
 }
 
-void symm__socket_path_tidy(const struct symm_socket_path *place)
+/* Returns the owner that was found; OWNER_UNKNOWN, too, while another process tidies. */
+static enum place_owner tidy_once(const struct symm_socket_path *place)
 {
+    enum place_owner owner = OWNER_UNKNOWN;
     int dir = open(place->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
-        return;
+        return OWNER_NONE;
     struct stat is;
     bool ours = fstat(dir, &is) == 0 && place_private(&is);
     if (ours && flock(dir, LOCK_EX | LOCK_NB) == 0) {
-        if (place_owner_of(place, dir, place->name) == OWNER_DEAD)
+        owner = place_owner_of(place, dir, place->name);
+        if (owner == OWNER_DEAD)
             (void)unlinkat(dir, place->name, 0);
         (void)flock(dir, LOCK_UN);
     }
     (void)close(dir);
     if (ours)
         place_remove_directory(place);
+    return owner;
+}
+
+void symm__socket_path_tidy(const struct symm_socket_path *place)
+{
+    double until = symm__now() + PLACE_TIDY_SECONDS;
+    while (tidy_once(place) == OWNER_ALIVE && symm__now() < until)
+        symm__sleep(0.001);
 }
 
 /* ---- The joiner's connection ----------------------------------------------------- */

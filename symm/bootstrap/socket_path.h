@@ -35,7 +35,7 @@ symm_status symm__socket_path_claim(const struct symm_socket_path *place, double
                                     int *listener) SYMM_MUST_CHECK;
 /* Root: removes the name it has claimed, then the directory if nothing else is in it. */
 void symm__socket_path_leave(const struct symm_socket_path *place);
-/* Removes the name if its owner has died, and the directory if it is empty then. */
+/* Removes the name if its owner has died or dies now, and the directory if it is empty then. */
 void symm__socket_path_tidy(const struct symm_socket_path *place);
 /*
  * Joiner: one try to connect. *fd = -1 with SYMM_OK: no process listens there (yet). An
