@@ -47,7 +47,9 @@ void simt_syncthreads(void);
 const uint64_t *simt_exchange(const char *name, unsigned mask, uint64_t value);
 }
 
-#define SYMM_DEVICE_PAUSE() simt_relax() /* in the waits of symm/device.h */
+#define SYMM_DEVICE_PAUSE()  simt_relax() /* in the waits of symm/device.h */
+#define SYMM_DEVICE_EMULATED      /* symm/device_exchange.h finds threadIdx and so on */
+#define SYMM_DEVICE_POLLS    256u /* a poll takes up to half a millisecond */
 
 struct simt_index {
     unsigned x, y, z;
@@ -110,6 +112,23 @@ SIMT_VECTOR4(float4, float, 16)
 static inline void __syncthreads(void)
 {
     simt_syncthreads();
+}
+
+/* Whether any thread of the block says so. */
+static inline int __syncthreads_or(int mine)
+{
+    __shared__ int any;
+    int result;
+
+    if (threadIdx.x == 0)
+        any = 0;
+    __syncthreads();
+    if (mine)
+        any = 1;
+    __syncthreads();
+    result = any;
+    __syncthreads();
+    return result;
 }
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu)

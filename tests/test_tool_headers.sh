@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 #
 # Every public header compiles alone and twice, as strict C11 and as C++17, with each
-# installed compiler; device.h also for GPUs, by nvcc and by clang for NVPTX; every private
-# header that other folders or files include compiles alone in the library's dialect.
+# installed compiler; device.h and device_exchange.h also for GPUs, by nvcc and by clang for
+# NVPTX; every private header that other folders or files include compiles alone in the
+# library's dialect.
 
 set -u
 root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}
@@ -47,23 +48,29 @@ for path in "$root"/include/symm/*.h "$generated"/symm/*.h; do
 done
 # Code for GPUs; plain C needs nothing of a toolkit.
 if have clang && clang --target=nvptx64-nvidia-cuda -print-targets | grep -q nvptx64; then
-    alone symm/device.h clang --target=nvptx64-nvidia-cuda -ffreestanding -std=c11 \
-        -pedantic -Wstrict-prototypes -x c
-    alone symm/device.h clang --target=nvptx64-nvidia-cuda -ffreestanding -std=c++17 \
-        -pedantic -x c++
+    for header in symm/device.h symm/device_exchange.h; do
+        alone $header clang --target=nvptx64-nvidia-cuda -ffreestanding -std=c11 \
+            -pedantic -Wstrict-prototypes -x c
+        alone $header clang --target=nvptx64-nvidia-cuda -ffreestanding -std=c++17 \
+            -pedantic -x c++
+    done
 fi
 nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc)
 if [ -n "$nvcc" ]; then
     tried=$((tried + 1))
     unit=$(mktemp --suffix=.cu) || exit 1
-    printf '#include "symm/device.h"\n#include "symm/device.h"\n' >"$unit"
+    printf '#include "symm/device_exchange.h"\n#include "symm/device_exchange.h"\n' >"$unit"
     printf '__global__ void alone(const symm_device_team *team, int *result)\n{\n' >>"$unit"
     printf '    *result = symm_device_barrier(team, 0, 0, 1, 1) +\n' >>"$unit"
     printf '              symm_device_signal_wait(team, 1, 2, 3);\n' >>"$unit"
-    printf '    symm_device_signal(team, 1, 2, 3);\n}\n' >>"$unit"
+    printf '    symm_device_signal(team, 1, 2, 3);\n' >>"$unit"
+    printf '    symm_device_exchange x = {result, 64, 0, 0, 0, 7, 0};\n' >>"$unit"
+    printf '    *result = symm_device_exchange_rows<2>(team, x, 1, 64,\n' >>"$unit"
+    printf '        [](uint32_t, uint32_t i) { return (uint64_t)i; },\n' >>"$unit"
+    printf '        [](uint32_t, uint32_t, const uint64_t *) {});\n}\n' >>"$unit"
     if ! "$nvcc" -std=c++17 -arch=sm_80 -Xcompiler -Wall,-Wextra -Werror all-warnings \
         -I"$root/include" -ptx -o /dev/null "$unit"; then
-        echo "symm/device.h does not compile with nvcc"
+        echo "symm/device_exchange.h does not compile with nvcc"
         bad=1
     fi
     rm -f "$unit"

@@ -119,10 +119,12 @@ SYMM_DEVICE_FN void symm_device_pause(void)
  *    arrived. Every thread of the block must take the same way after an error.
  *  - a channel belongs to one stream; kernels of different streams never share one.
  */
-#define SYMM_DEVICE_TIMEOUT  7u    /* minus SYMM_ERR_TIMEOUT */
-#define SYMM_DEVICE_MISMATCH 9u    /* minus SYMM_ERR_MISMATCH */
-#define SYMM_DEVICE_ABORTED  11u   /* minus SYMM_ERR_ABORTED */
-#define SYMM_DEVICE_POLLS    2048u /* of a wait, between two looks at the time */
+#define SYMM_DEVICE_TIMEOUT  7u  /* minus SYMM_ERR_TIMEOUT */
+#define SYMM_DEVICE_MISMATCH 9u  /* minus SYMM_ERR_MISMATCH */
+#define SYMM_DEVICE_ABORTED  11u /* minus SYMM_ERR_ABORTED */
+#if !defined(SYMM_DEVICE_POLLS)
+#define SYMM_DEVICE_POLLS 2048u /* of a wait, between two looks at the time */
+#endif
 
 /* Whether this code was made for the layout that the team has; ask once before all else. */
 SYMM_DEVICE_FN int symm_device_layout_ok(const struct symm_device_team *team)

@@ -135,11 +135,11 @@ struct symm_device_record {
     uint32_t state;   /* 0: none; else minus the symm_status */
     uint32_t claimed; /* the thread that sets it from 0 to 1 writes it */
     uint32_t abort;   /* set by the host: minus the status with which waits shall end */
-    uint32_t channel; /* SYMM_CHANNELS: a one-sided signal */
+    uint32_t channel; /* SYMM_CHANNELS: a one-sided signal, or an exchange */
     uint32_t tag;     /* of the call that failed */
     uint32_t counter; /* its call number, or the signal's count */
     uint32_t missing; /* bit m: member m had not arrived */
-    uint32_t signal;
+    uint32_t signal;  /* SYMM_SIGNALS: an exchange (symm/device_exchange.h) */
     uint64_t seen[SYMM_DEVICE_RANKS]; /* last words read, by member */
     uint64_t peeked; /* a word of the device that the host has asked for */
     uint32_t reserved[6];
