@@ -45,6 +45,12 @@ static bool is_missing(const struct facts *facts, int member)
     return facts->missing >> member & 1;
 }
 
+/* An exchange of a kernel of the program's own (symm/device_exchange.h). */
+static bool is_exchange(const struct facts *facts)
+{
+    return is_signal(facts) && facts->signal == SYMM_SIGNALS;
+}
+
 /* Whether this member had cancelled its arrival. */
 static bool has_cancelled(const struct facts *facts, int member)
 {
@@ -117,12 +123,26 @@ static const char *signal_site(const symm_team *team, uint32_t tag,
     return "";
 }
 
+/* "exchange number 7 of 64 units in 4 blocks (tag 0000002a)", as the member announced it. */
+static const char *exchange_text(const struct facts *facts, int member, char *text,
+                                 size_t bytes)
+{
+    const uint64_t told = facts->seen[member];
+
+    snprintf(text, bytes, "exchange number %u of %u units in %u blocks (tag %08x)",
+             facts->counter, (uint32_t)told & 0xffffffu, (uint32_t)told >> 24,
+             (uint32_t)(told >> 32));
+    return text;
+}
+
 /* Where this rank is: the site of the record's call or signal. */
 static const char *own_text(const symm_team *team, const struct facts *facts,
                             char *text, size_t bytes)
 {
     struct symm_site site;
 
+    if (is_exchange(facts))
+        return exchange_text(facts, team->rank, text, bytes);
     if (is_signal(facts))
         return symm__site_name_text(signal_site(team, facts->tag, &site), text, bytes);
     return tag_text(team, team->rank, facts->tag, facts->counter, text, bytes);
@@ -194,7 +214,9 @@ static symm_status report_gone(symm_team *team, const struct facts *facts, int m
     if (!is_missing(facts, member) && facts->missing != 0)
         snprintf(whose, sizeof(whose), "rank %d's",
                  team->world_rank[__builtin_ctz(facts->missing) % team->size]);
-    if (is_signal(facts))
+    if (is_exchange(facts))
+        snprintf(what, sizeof(what), "%s units", whose);
+    else if (is_signal(facts))
         snprintf(what, sizeof(what), "%s signal %u", whose, facts->signal);
     return symm__team_fail(team, status,
                            "rank %d %s while rank %d waited for %s at %s of %s",
@@ -272,6 +294,22 @@ static symm_status report_signal_mismatch(symm_team *team, const struct facts *f
         signal_site(team, facts->tag, &site), team->ctx->rank);
 }
 
+static symm_status report_exchange_mismatch(symm_team *team, const struct facts *facts)
+{
+    int peer = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
+    char mine[96], theirs[96];
+
+    if (peer >= team->size)
+        peer = team->rank;
+    return symm__team_fail(
+        team, SYMM_ERR_MISMATCH,
+        "rank %d is at %s, rank %d is at %s: the kernels of all ranks must make the "
+        "same "
+        "exchanges in the same order",
+        team->world_rank[peer], exchange_text(facts, peer, theirs, sizeof(theirs)),
+        team->ctx->rank, exchange_text(facts, team->rank, mine, sizeof(mine)));
+}
+
 /* A word of the device, for a sentence. Bounded: streams that wait may hold all hardware
  * queues, and then only the thread that explains the failure ends their waits. */
 static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
@@ -334,6 +372,8 @@ static symm_status report_mismatch(symm_team *team, const struct facts *facts)
     int member = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
     uint32_t tag = 0;
 
+    if (is_exchange(facts))
+        return report_exchange_mismatch(team, facts);
     if (is_signal(facts))
         return report_signal_mismatch(team, facts);
     for (int m = 0; m < team->size && tag == 0; m++)
@@ -455,6 +495,21 @@ static const char *unpaired_text(const symm_team *team, const struct facts *fact
     return text;
 }
 
+static symm_status report_exchange_timeout(symm_team *team, const struct facts *facts,
+                                           int peer)
+{
+    char mine[96];
+
+    return symm__team_fail(
+        team, SYMM_ERR_TIMEOUT,
+        "rank %d %s %s within %g s; rank %d waits for its units; if it is only slow, "
+        "raise the timeout (SYMM_TIMEOUT)",
+        team->world_rank[peer],
+        facts->seen[peer] != 0 ? "began but did not send all of" : "did not come to",
+        exchange_text(facts, team->rank, mine, sizeof(mine)), facts->timeout,
+        team->ctx->rank);
+}
+
 static symm_status report_timeout(symm_team *team, const struct facts *facts)
 {
     const uint32_t late = facts->missing & ~facts->queued;
@@ -467,6 +522,8 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
     missing_text(team, facts, missing, sizeof(missing));
     if (one >= team->size)
         one = team->rank;
+    if (is_exchange(facts))
+        return report_exchange_timeout(team, facts, one);
     before = last_word(team, facts, one);
     if (is_signal(facts))
         return symm__team_fail(
