@@ -55,7 +55,7 @@ if [ -n "$nm" ]; then
     "$nm" "$dir/device.bc" >"$dir/symbols"
     sed -n 's/.* T //p' "$dir/symbols" | sort >"$dir/exported"
     diff "$dir/wanted" "$dir/exported" || complain "what it exports is not what it documents"
-    if grep -v ' T ' "$dir/symbols"; then
+    if grep -v ' [Tt] ' "$dir/symbols"; then
         complain "symbols that are no functions of its own"
     fi
 fi
@@ -78,7 +78,8 @@ if ! "$clang" $target -O2 -Xclang -target-cpu -Xclang sm_70 -Xclang -target-feat
     complain "no PTX from the bitcode"
 fi
 for text in ld.acquire.sys.global.u64 st.release.sys.global.u64 atom.relaxed.sys \
-    st.release.sys.global.u32 %globaltimer; do
+    st.release.sys.global.u32 ld.relaxed.sys.global.v2.u64 st.relaxed.sys.global.v2.u64 \
+    %globaltimer; do
     grep -qF "$text" "$dir/device.ptx" || complain "the PTX has no $text"
 done
 while read -r name; do

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * device_bitcode.h - what libsymm_device.bc exports: the functions of symm/device.h as LLVM
- * bitcode, for code generators that link bitcode into their kernels (Triton's extern
+ * device_bitcode.h - what libsymm_device.bc exports: the functions of symm/device.h and of
+ * symm/device_exchange.h as LLVM bitcode, for code generators that link bitcode into their kernels (Triton's extern
  * libraries, own compilers), and libsymm_device.ptx the same for linkers of PTX (Numba,
- * nvJitLink). Not for C programs: those include symm/device.h.
+ * nvJitLink). Not for C programs: those include the headers.
  *
  * Every address goes in and out as a 64-bit integer, since generators differ in the address
  * spaces of their pointers. `team` is the address that symm_team_device gave. All else is as
@@ -48,6 +48,25 @@ int32_t symm_device_bc_block_signal(uint64_t team, int32_t peer, int32_t signal,
 /* 0, or 1: the wait has failed; the record says why. */
 int32_t symm_device_bc_block_signal_wait(uint64_t team, int32_t peer, int32_t signal,
                                          int32_t tag);
+
+/*
+ * An exchange (symm/device_exchange.h) in the workspace `memory`, this rank's copy. All threads
+ * of the block call begin and end; between them each unit 0 .. units - 1 is pushed, to all
+ * ranks, and then awaited of any rank, this one too, by any thread. begin gives what the other
+ * functions take as `exchange`; less than 0: it has failed, then push and wait do nothing.
+ */
+int64_t symm_device_bc_block_exchange_begin(uint64_t team, uint64_t memory,
+                                            int32_t block, int32_t blocks,
+                                            int32_t units, int32_t tag);
+/* Returns 0. */
+int32_t symm_device_bc_exchange_push(uint64_t team, uint64_t memory, int64_t exchange,
+                                     int32_t unit, int64_t value);
+/* The peer's unit; 0 if the wait has failed: end says so. */
+int64_t symm_device_bc_exchange_wait(uint64_t team, uint64_t memory, int64_t exchange,
+                                     int32_t unit, int32_t peer);
+/* 0, or 1: the exchange has failed, what was awaited means nothing, and the record says why. */
+int32_t symm_device_bc_block_exchange_end(uint64_t team, uint64_t memory,
+                                          int64_t exchange);
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * device_bc.c - symm/device_bitcode.h as LLVM bitcode, libsymm_device.bc: the functions of
- * symm/device.h with addresses as integers. Made by clang for NVPTX, never part of the library
+ * symm/device.h and symm/device_exchange.h with addresses as integers. Made by clang for NVPTX, never part of the library
  * itself. No global variables, and no function that it does not define.
  */
-#include "symm/device.h"
 #include "symm/device_bitcode.h"
+#include "symm/device_exchange.h"
 
 #if !SYMM_DEVICE_PTX
 #error "device_bc.c is for clang --target=nvptx64-nvidia-cuda"
@@ -101,5 +101,101 @@ int32_t symm_device_bc_block_signal_wait(uint64_t team, int32_t peer, int32_t si
 
     if (is_first())
         failed = symm_device_signal_wait(team_at(team), peer, signal, (uint32_t)tag);
+    return block_any(failed);
+}
+
+/* ---- Exchanges ----------------------------------------------------------------------- */
+
+/* What begin returns: the round, and the block above it. */
+static int64_t exchange_number(const struct symm_device_exchange *x)
+{
+    return (int64_t)x->block << 32 | x->round;
+}
+
+/* An exchange by its number; units, blocks and tag are not set. */
+static struct symm_device_exchange exchange_of(uint64_t memory, int64_t number)
+{
+    struct symm_device_exchange x = {(void *)memory, 0, 0, 0, 0, 0, 0};
+
+    x.block = (uint32_t)(number >> 32);
+    x.round = (uint32_t)number;
+    return x;
+}
+
+int64_t symm_device_bc_block_exchange_begin(uint64_t team, uint64_t memory,
+                                            int32_t block, int32_t blocks,
+                                            int32_t units, int32_t tag)
+{
+    struct symm_device_exchange x = {(void *)memory,
+                                     (uint32_t)units,
+                                     (uint32_t)units,
+                                     (uint32_t)block,
+                                     (uint32_t)blocks,
+                                     (uint32_t)tag,
+                                     0};
+    const int failed = symm_device_exchange_begin(team_at(team), &x);
+
+    if (block_any(failed) != 0)
+        return -1;
+    for (int p = 0; p < team_at(team)->size && is_first(); p++)
+        symm_device_exchange_tell(team_at(team), &x, p);
+    return exchange_number(&x);
+}
+
+SYMM_DEVICE_BC_SMALL int32_t symm_device_bc_exchange_push(uint64_t team,
+                                                          uint64_t memory,
+                                                          int64_t exchange,
+                                                          int32_t unit, int64_t value)
+{
+    const struct symm_device_exchange x = exchange_of(memory, exchange);
+
+    for (int p = 0; p < team_at(team)->size && exchange >= 0; p++)
+        symm_device_exchange_push(team_at(team), &x, p, (uint32_t)unit,
+                                  (uint64_t)value);
+    return 0;
+}
+
+SYMM_DEVICE_BC_SMALL int64_t symm_device_bc_exchange_wait(uint64_t team,
+                                                          uint64_t memory,
+                                                          int64_t exchange,
+                                                          int32_t unit, int32_t peer)
+{
+    const struct symm_device_exchange x = exchange_of(memory, exchange);
+    uint64_t value = 0;
+
+    if (exchange < 0 ||
+        symm_device_exchange_wait(team_at(team), &x, peer, (uint32_t)unit, &value) != 0)
+        return 0;
+    return (int64_t)value;
+}
+
+/* The announcement that begin has made to this rank says what the exchange is. */
+static int32_t exchange_end(const struct symm_device_team *team, uint64_t memory,
+                            int64_t exchange)
+{
+    struct symm_device_exchange x = exchange_of(memory, exchange);
+    uint64_t told = 0;
+
+    if (symm__device_failed(team, SYMM_CHANNELS) != 0)
+        return 1;
+    (void)symm__device_packet_load(
+        symm__device_told_at(x.memory, x.block, x.round, team->rank), x.round, &told);
+    x.tag = (uint32_t)(told >> 32);
+    x.blocks = (uint32_t)told >> 24;
+    x.units = (uint32_t)told & SYMM_DEVICE_UNITS;
+    for (int p = 0; p < team->size; p++)
+        if (symm_device_exchange_meet(team, &x, p) != 0)
+            return 1;
+    return symm_device_exchange_end(team, &x);
+}
+
+int32_t symm_device_bc_block_exchange_end(uint64_t team, uint64_t memory,
+                                          int64_t exchange)
+{
+    int32_t failed = exchange < 0;
+
+    (void)block_any(0);
+    if (is_first() && !failed)
+        failed = exchange_end(team_at(team), memory, exchange);
     return block_any(failed);
 }
