@@ -9,9 +9,9 @@
 # as threads, and with NCCL as the engine; kills ranks in all phases of a job; replays the
 # shipped programs; runs the torture program under symmrun (N calls, default 100000), also
 # with up to 8 ranks that share the GPUs, and with planted bugs, which it must detect;
-# gpu_fence; compute-sanitizer on a small run; PyTorch and Triton if python3 has them. DIR
-# must hold a build for this machine (default build). The last line is "N passed, N failed, N
-# skipped". Exit status 77 without a GPU.
+# gpu_fence; exchanges of a program's own kernels; compute-sanitizer on a small run; PyTorch and
+# Triton if python3 has them. DIR must hold a build for this machine (default build). The last
+# line is "N passed, N failed, N skipped". Exit status 77 without a GPU.
 
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -98,8 +98,22 @@ for n in $sizes; do
     check "plant_unordered_$n" 120 "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" \
         --unordered --calls 5000 --delay 20000 --deadline 3 --expect-wrong
 done
+# Exchanges of a program's own kernels: right, ranks that differ, one slot too few; and the
+# example.
+for n in $sizes; do
+    check "exchange_$n" 300 "$bin/symmrun" -n "$n" -- "$bin/gpu_exchange" \
+        --kernels $((calls / 2))
+    check "fused_gelu_$n" 120 "$bin/symmrun" -n "$n" -- "$bin/fused_gelu" 4 8192
+    [ "$n" -gt 1 ] || continue
+    check "exchange_mismatch_$n" 120 "$bin/symmrun" -n "$n" -- "$bin/gpu_exchange" \
+        --kernels 200 --mismatch
+    check "plant_exchange_$n" 120 env SYMM_TIMEOUT=3 "$bin/symmrun" -n "$n" -- \
+        "$bin/gpu_exchange_plant" --kernels 20000 --expect-wrong
+done
 # The kernels for more ranks than there are GPUs, which run in turns: few calls.
 for n in $more; do
+    check "shared_${n}_exchange" 120 env SYMM_OVERSUBSCRIBE=1 "$bin/symmrun" -n "$n" -- \
+        "$bin/gpu_exchange" --kernels 200
     for algorithm in '' $algorithms; do
         check "shared_${n}_${algorithm:-all}" 120 env SYMM_OVERSUBSCRIBE=1 \
             "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" --calls 200 --graphs 4 \
