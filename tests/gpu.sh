@@ -163,9 +163,11 @@ if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev
             SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 "$what"
     done
     if [ -e "$build/lib/libsymm_device.bc" ] && python3 -c 'import triton' 2>/dev/null; then
-        check triton_example 180 env PYTHONPATH="$root/$build/python" \
-            SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
-            symm/python/examples/triton_all_reduce.py
+        for what in symm/python/examples/triton_{all_reduce,fused_gelu}.py; do
+            check "$(basename "$what" .py)" 180 env PYTHONPATH="$root/$build/python" \
+                SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone \
+                --nproc-per-node 2 "$what"
+        done
     fi
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
