@@ -49,6 +49,7 @@ struct symm_cuda_record {
     /* The launches that the member's host has queued on the channel, as in
      * symm_cuda_args.sequence; the watchdog keeps it up to date. */
     uint32_t queued[SYMM_CHANNELS][SYMM_DEVICE_RANKS];
+    uint32_t pointers; /* 1 + symm_cuda_pointers.call, of a call without addresses */
 };
 
 /* Tiers of channels whose scratch is of one size. Tier 0 takes 8 MiB by Lamport packets in two
@@ -69,6 +70,29 @@ struct symm_cuda_record {
 #define SYMM_CUDA_BEFORE       64u /* args.before is set; << 8: its channel there */
 #define SYMM_CUDA_BEFORE_SHIFT 8u
 #define SYMM_EARLY_THREADS     64 /* of such a kernel for each multiprocessor, at most */
+
+/* ---- Addresses that are known after a capture ---------------------------------------- */
+
+/*
+ * Where the arrays of one captured call lie, for a call whose arrays are no symmetric memory.
+ * In memory of the device: a graph captures the address of the entry, and its replays read
+ * what the host has written since. An address is written once and never changes. The state
+ * is written after the addresses, and becomes READY once at most.
+ */
+struct symm_cuda_pointers {
+    /* The members' arrays, as this rank's device reaches them; 0: the kernel uses none. */
+    uint64_t in[SYMM_DEVICE_RANKS], out[SYMM_DEVICE_RANKS];
+    uint32_t in_bits, out_bits; /* of all these addresses, or-ed: their alignment */
+    uint32_t state;             /* enum symm_cuda_pointers_state */
+    uint32_t call;              /* its number in the team, for a sentence */
+};
+
+/* A call whose state is not READY fails on all ranks. */
+enum symm_cuda_pointers_state {
+    SYMM_CUDA_POINTERS_UNKNOWN, /* the addresses are not there yet, or never come */
+    SYMM_CUDA_POINTERS_READY,
+    SYMM_CUDA_POINTERS_RELEASED /* a member's memory has gone */
+};
 
 #define SYMM_PAIR_AHEAD                                                                \
     2 /* all_reduce_pair.cu: packets sent ahead of the one that is summed */
@@ -107,6 +131,9 @@ struct symm_cuda_args {
      * one on the stream, on its channel flags >> SYMM_CUDA_BEFORE_SHIFT (SYMM_CHANNELS: on
      * none). before_team: its number. */
     const struct symm_device_state *before;
+    /* Of a kernel ..._by_pointer: where the members' arrays lie, instead of in_offset,
+     * out_offset and in_step. Else NULL. */
+    const struct symm_cuda_pointers *pointers;
 };
 
 /* One kernel function, named as in its module. */
@@ -131,6 +158,7 @@ struct symm_cuda_query {
     uint64_t bytes;  /* of one rank's block */
     int processors;  /* multiprocessors; the fewest of all ranks' devices */
     uint32_t blocks; /* of the grid at most (budget.h); 0: no such limit */
+    bool by_pointer; /* its addresses come from symm_cuda_args.pointers */
     struct symm_cuda_scratch scratch;
 };
 

@@ -7,7 +7,9 @@
  * waits, launches, compares its output, and at once overwrites its input: without a barrier a
  * peer would read that. Calls follow each other without any other order between ranks, with
  * changing algorithms, grids, sizes and alignments over one scratch, so that a slot reused
- * too early gives a wrong result. A planted missing exit barrier must be detected.
+ * too early gives a wrong result. A planted missing exit barrier must be detected. Half of the
+ * calls that read or write peers' arrays go by pointer: each rank's arrays lie where they like,
+ * with an alignment of their own. A call whose pointers are not ready fails on all ranks.
  * ctest: cost 25
  */
 #include <pthread.h>
@@ -39,7 +41,8 @@ struct call {
     uint32_t seed, flags;
     unsigned blocks, threads;
     bool in_place, generic, stream;
-    size_t shift; /* elements that symmetric arrays are moved by */
+    bool by_pointer; /* of a kernel by pointer */
+    size_t shift;    /* elements that symmetric arrays are moved by */
 };
 
 struct job {
@@ -48,6 +51,8 @@ struct job {
     int odd;         /* this rank's tags differ; -1: nobody's */
     int dead;        /* this rank makes no call */
     bool late;       /* it makes it now, and nobody else */
+    int unready;     /* 1 + the rank whose pointers are not ready; 0: nobody's */
+    struct symm_cuda_pointers pointers[SYMM_DEVICE_RANKS];
     int wrong[SYMM_DEVICE_RANKS];
     uint32_t result[SYMM_DEVICE_RANKS];
     char what[SYMM_DEVICE_RANKS][160];
@@ -104,6 +109,48 @@ static void expect(const struct call *call, int size, int rank, char *want)
     }
 }
 
+/* By pointer: where a rank's arrays lie, which every rank knows. */
+static uint64_t in_at(const struct heaps *heaps, int rank, const struct call *call)
+{
+    size_t element = reference_size(call->dtype), bytes = call->count * element;
+    uint64_t at = heaps->buffers + GUARD +
+                  (call->seed + 7u * (uint32_t)rank) % 20 * call->shift * element;
+
+    if (call->in_place && call->kind == SYMM_KIND_ALL_GATHER)
+        return at + (uint64_t)rank * bytes;
+    return at;
+}
+
+static uint64_t out_at(const struct heaps *heaps, int rank, const struct call *call)
+{
+    size_t element = reference_size(call->dtype), bytes = call->count * element;
+
+    if (call->in_place && call->kind == SYMM_KIND_ALL_GATHER)
+        return in_at(heaps, rank, call) - (uint64_t)rank * bytes;
+    if (call->in_place)
+        return in_at(heaps, rank, call);
+    return heaps->buffers + AREA + GUARD +
+           (call->seed / 20 + 3u * (uint32_t)rank) % 20 * call->shift * element;
+}
+
+static void place_by_pointer(struct heaps *heaps, int rank, const struct call *call,
+                             struct symm_cuda_pointers *entry,
+                             struct symm_cuda_args *args)
+{
+    memset(entry, 0, sizeof(*entry));
+    for (int r = 0; r < heaps->size; r++) {
+        entry->in[r] = (uintptr_t)heaps_at(heaps, r, in_at(heaps, r, call));
+        entry->out[r] = (uintptr_t)heaps_at(heaps, r, out_at(heaps, r, call));
+        entry->in_bits |= (uint32_t)entry->in[r];
+        entry->out_bits |= (uint32_t)entry->out[r];
+    }
+    entry->call = call->seed % 1000;
+    args->in = heaps_at(heaps, rank, in_at(heaps, rank, call));
+    args->out = heaps_at(heaps, rank, out_at(heaps, rank, call));
+    args->in_offset = args->out_offset = UINT64_MAX / 2; /* no heap is so large */
+    args->pointers = entry;
+}
+
 /* Where the arrays lie, and what a kernel is told of them. */
 static void place(struct heaps *heaps, int rank, const struct call *call,
                   uint32_t *random, struct symm_cuda_args *args)
@@ -158,10 +205,11 @@ static bool launch(struct heaps *heaps, const struct call *call,
                                     .size = heaps->size,
                                     .bytes = args->bytes,
                                     .processors = 132,
+                                    .by_pointer = call->by_pointer,
                                     .scratch = args->scratch};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
-    char name[96];
+    char name[112];
 
     if (!symm__cuda_kernel_find(&query, &kernel, &shape))
         return false;
@@ -178,6 +226,8 @@ static bool launch(struct heaps *heaps, const struct call *call,
         snprintf(name, sizeof(name), "symm_%s_stream_%s_n%d",
                  symm__kind_name(call->kind), symm_dtype_name(call->dtype),
                  heaps->size);
+    if (call->by_pointer && !strstr(name, "_by_pointer"))
+        strcat(name, "_by_pointer");
     if (call->kind != SYMM_KIND_BARRIER)
         shape = (struct symm_cuda_shape){call->blocks, call->threads};
     if (!heaps_find(name))
@@ -195,6 +245,7 @@ static void run_call(struct heaps *heaps, int rank, struct job *job,
     size_t element = reference_size(call->dtype), out_bytes = out_count * element;
     uint64_t delay = *random;
     unsigned char *out;
+    char *in;
 
     args.count = call->count;
     args.bytes = call->count * element;
@@ -205,12 +256,17 @@ static void run_call(struct heaps *heaps, int rank, struct job *job,
     args.tag = 1 + call->seed % 1000 + (rank == job->odd);
     args.flags = call->flags;
     args.result = &job->result[rank];
-    place(heaps, rank, call, random, &args);
+    if (call->by_pointer)
+        place_by_pointer(heaps, rank, call, &job->pointers[rank], &args);
+    else
+        place(heaps, rank, call, random, &args);
+    if (job->unready != 1 + rank)
+        job->pointers[rank].state = SYMM_CUDA_POINTERS_READY;
     out = args.out;
     if (!call->in_place)
         memset(out - GUARD, 0x5a, out_bytes + 2 * GUARD);
-    reference_fill(call->dtype, call->op, call->seed, rank, 0, in_count,
-                   heaps_at(heaps, rank, args.in_offset));
+    in = (char *)(uintptr_t)args.in;
+    reference_fill(call->dtype, call->op, call->seed, rank, 0, in_count, in);
     expect(call, heaps->size, rank, want);
     if (!job->calm)
         heaps_delay(&delay, 800);
@@ -224,7 +280,7 @@ static void run_call(struct heaps *heaps, int rank, struct job *job,
     for (size_t i = 1; i <= GUARD && !call->in_place; i++)
         if (out[-(ptrdiff_t)i] != 0x5a || out[out_bytes + i - 1] != 0x5a)
             complain(job, rank, call, "written beside the output");
-    memset(heaps_at(heaps, rank, args.in_offset), 0x77, in_count * element);
+    memset(in, 0x77, in_count * element);
 }
 
 static void run_rank(struct heaps *heaps, int rank, void *arg)
@@ -299,6 +355,13 @@ static size_t some_count(uint32_t *random, symm_dtype dtype)
     return count;
 }
 
+static bool has_pointers(enum symm_algorithm algorithm)
+{
+    return algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||
+           algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL ||
+           algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE;
+}
+
 static struct call some_call(uint32_t *random, int size, int way, symm_dtype dtype,
                              symm_op op)
 {
@@ -316,6 +379,7 @@ static struct call some_call(uint32_t *random, int size, int way, symm_dtype dty
     call.generic = next(random) % 4 == 0;
     call.shift = next(random) % 2 ? 0 : next(random) % 19;
     call.flags = SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER;
+    call.by_pointer = has_pointers(call.algorithm) && next(random) % 2;
     return call;
 }
 
@@ -408,6 +472,7 @@ static void test_stream(void **unused)
                                  dtypes[i / 3 % 3], SYMM_SUM);
             calls[i].stream = stream;
             calls[i].generic = !stream;
+            calls[i].by_pointer = calls[i].by_pointer && (!stream || i % 3 == 0);
             if (stream && i % 4 == 0)
                 calls[i].count =
                     (9000 + 1003 * (size_t)i) / (i % 3 == 0 ? 1 : (size_t)size);
@@ -637,6 +702,84 @@ static void test_mismatch(void **unused)
     }
 }
 
+/* Pointers that are not ready on one rank: its call fails, and so do the others'. */
+static void test_unready(void **unused)
+{
+    (void)unused;
+    for (int way = 0; way < WAYS; way++) {
+        uint32_t random = 61u + (uint32_t)way;
+        struct call call = some_call(&random, 3, way, SYMM_FLOAT32, SYMM_SUM);
+        struct job job = {
+            .calls = &call, .count = 1, .odd = -1, .dead = -1, .unready = 2};
+        struct heaps *heaps;
+
+        if (!has_pointers(call.algorithm))
+            continue;
+        call.by_pointer = true;
+        heaps = open_heaps(3, 0, 0, 0);
+        assert_int_equal(run(heaps, &job), 3);
+        for (int r = 0; r < 3; r++) {
+            const struct symm_cuda_record *record =
+                (const struct symm_cuda_record *)(const void *)heaps->team[r].record;
+
+            assert_int_equal(record->device.state, -SYMM_ERR_ABORTED);
+            assert_int_equal(record->pointers, r == 1 ? 1 + call.seed % 1000 : 0);
+            assert_int_equal(job.result[r], -SYMM_ERR_ABORTED);
+        }
+        heaps_destroy(heaps);
+    }
+}
+
+struct release {
+    struct symm_cuda_pointers *entry;
+    double delay;
+};
+
+static void *release_entry(void *arg)
+{
+    const struct release *release = arg;
+
+    harness_sleep(release->delay);
+    __atomic_store_n(&release->entry->state, SYMM_CUDA_POINTERS_RELEASED,
+                     __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* A rank's memory is released while its kernel begins: all ranks have the right result, or
+ * none succeeds. */
+static void test_release(void **unused)
+{
+    int failures = 0, successes = 0;
+
+    (void)unused;
+    for (int i = 0; i < 20 * WAYS; i++) {
+        uint32_t random = 71u + (uint32_t)i;
+        struct call call = some_call(&random, 3, i % WAYS, SYMM_INT32, SYMM_SUM);
+        struct job job = {.calls = &call, .count = 1, .odd = -1, .dead = -1, .calm = 1};
+        struct release release = {&job.pointers[1], 1e-6 * (double)(random % 2000)};
+        struct heaps *heaps;
+        pthread_t thread;
+        int wrong;
+
+        if (!has_pointers(call.algorithm))
+            continue;
+        call.by_pointer = true;
+        call.threads = 512;
+        heaps = open_heaps(3, 0, 0, 0);
+        assert_int_equal(pthread_create(&thread, NULL, release_entry, &release), 0);
+        wrong = run(heaps, &job);
+        pthread_join(thread, NULL);
+        for (int r = 0; r < 3; r++) /* wrong: by a failure alone */
+            assert_true(job.wrong[r] == 0 ||
+                        heaps->team[r].record->state == (uint32_t)-SYMM_ERR_ABORTED);
+        assert_true(wrong == 0 || wrong == 3);
+        successes += wrong == 0;
+        failures += wrong == 3;
+        heaps_destroy(heaps);
+    }
+    print_message("%d calls succeeded, %d failed\n", successes, failures);
+}
+
 /* Without an exit barrier a rank overwrites an input that a peer still reads. */
 static void test_plant_exit(void **unused)
 {
@@ -668,7 +811,8 @@ int main(void)
         cmocka_unit_test(test_stream),   cmocka_unit_test(test_ops),
         cmocka_unit_test(test_torture),  cmocka_unit_test(test_dead),
         cmocka_unit_test(test_left),     cmocka_unit_test(test_cut_short),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_plant_exit),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_unready),
+        cmocka_unit_test(test_release),  cmocka_unit_test(test_plant_exit),
     };
 
     reference_init();

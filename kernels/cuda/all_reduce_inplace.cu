@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * all_reduce_inplace.cu - two-shot all-reduce over symmetric memory on both sides.
+ * all_reduce_inplace.cu - two-shot all-reduce that reads every rank's input and stores into
+ * every rank's output.
  *
  * The array is cut into one slice of whole packets of 128 bytes for each rank. A rank sums
  * its slice of all inputs and stores the result into that slice of every rank's output:
@@ -17,9 +18,9 @@
  * no read can see a result. Other overlaps of in and out are not allowed.
  *
  * symm_all_reduce_two_shot_inplace_{bfloat16,float16,float32}_n{2,4,8}: SUM;
- * symm_all_reduce_two_shot_inplace_any
+ * symm_all_reduce_two_shot_inplace_any; all also by pointer (arrays.cuh)
  */
-#include "kernels/cuda/pull.cuh"
+#include "kernels/cuda/arrays.cuh"
 
 /* n of a loop over all ranks: a constant where it is known. */
 template <int N> SYMM_DEVICE uint32_t ranks(const struct symm_cuda_args &args)
@@ -30,11 +31,12 @@ template <int N> SYMM_DEVICE uint32_t ranks(const struct symm_cuda_args &args)
 /* Packet i of the result to every rank, the next rank first, the own one last. */
 template <int N> struct to_all {
     const struct symm_cuda_args &args;
+    const symm_arrays &arrays;
     uint32_t element;
 
     SYMM_DEVICE char *at(uint32_t k) const
     {
-        return args.team.base[symm_peer_after(args, k)] + args.out_offset;
+        return arrays.out(symm_peer_after(args, k));
     }
 
     SYMM_DEVICE void full(uint64_t i, const struct symm_packet &packet) const
@@ -56,24 +58,25 @@ template <int N> struct to_all {
 
 template <int DTYPE, int N> SYMM_DEVICE void in_place(const struct symm_cuda_args &args)
 {
+    const symm_arrays arrays(args);
     const uint64_t packets = symm_packets(args.bytes);
     const uint64_t slice = 8 * symm_ceil(symm_ceil(packets, 8), ranks<N>(args));
     const uint64_t low = slice * (uint32_t)args.team.rank;
     const struct to_all<N> out = {
-        args, symm_element_size(args.dtype)
+        args, arrays, symm_element_size(args.dtype)
     };
     struct symm_round round =
-        symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
+        symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER, arrays);
 
     if (round.ok)
         symm_pull_sum<DTYPE, N>::run(
-            args, args.in_offset, args.bytes, low + symm_thread(), symm_threads(),
-            symm_least(low + slice, packets), args.out_offset % 16 == 0, out);
+            args, arrays.in(0), args.bytes, low + symm_thread(), symm_threads(),
+            symm_least(low + slice, packets), arrays.out_aligned(), out);
     symm_round_end(args, &round, true);
 }
 
 #define SYMM_IN_PLACE(name, dtype, n)                                                  \
-    SYMM_KERNEL(symm_all_reduce_two_shot_inplace_##name)                               \
+    SYMM_KERNEL_ARRAYS(symm_all_reduce_two_shot_inplace_##name)                        \
     {                                                                                  \
         in_place<dtype, n>(args);                                                      \
     }

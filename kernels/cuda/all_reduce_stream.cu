@@ -2,7 +2,7 @@
 /*
  * all_reduce_stream.cu - much data by stores alone, which a link carries faster than loads:
  * inputs go to their owners' stages, sums to where they belong. two_shot_inplace of
- * all_reduce, into every rank's output (symmetric; the input may be any); copy_in of
+ * all_reduce, into every rank's output (the input may be any); copy_in of
  * reduce_scatter, into the own one (both may be any).
  *
  * Each rank owns a slice of every input: of all_reduce an n-th, in whole packets, of
@@ -28,13 +28,15 @@
  * its part c is overwritten by this block in step c + 1, and was sent before. Other overlaps
  * of in and out are not allowed.
  *
- * symm_{all_reduce,reduce_scatter}_stream_{bfloat16,float16,float32}_n{2,4,8}: SUM
+ * symm_{all_reduce,reduce_scatter}_stream_{bfloat16,float16,float32}_n{2,4,8}: SUM;
+ * those of all_reduce are also by pointer (arrays.cuh)
  */
-#include "kernels/cuda/pull.cuh"
+#include "kernels/cuda/arrays.cuh"
 
 /* One block's share of the call. SCATTER: reduce_scatter. */
 template <int DTYPE, int N, bool SCATTER> struct stream {
     const struct symm_cuda_args &args;
+    const symm_arrays &arrays;
     const uint32_t packets; /* of the array, or of its block (SCATTER); below 2^31 */
     const uint32_t slice;   /* packets of a slice */
     uint32_t begin, end;    /* this block's packets of each slice */
@@ -44,8 +46,8 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
     static constexpr uint32_t sums = 8 / N;           /* packets summed at once */
     static constexpr uint32_t outs = SCATTER ? 1 : N; /* of a sum */
 
-    SYMM_DEVICE stream(const struct symm_cuda_args &a)
-        : args(a), packets((uint32_t)symm_packets(a.bytes)),
+    SYMM_DEVICE stream(const struct symm_cuda_args &a, const symm_arrays &where)
+        : args(a), arrays(where), packets((uint32_t)symm_packets(a.bytes)),
           slice(SCATTER ? packets : whole_warps((packets + N - 1) / N))
     {
         const uint32_t share = whole_warps((slice + gridDim.x - 1) / gridDim.x);
@@ -141,7 +143,7 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
     {
         if (SCATTER)
             return (char *)args.out;
-        return args.team.base[symm_peer_after(args, (k + 1) % N)] + args.out_offset +
+        return arrays.out(symm_peer_after(args, (k + 1) % N)) +
                (uint64_t)16 * slice * (uint32_t)args.team.rank;
     }
 
@@ -187,7 +189,7 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
                                    ? least(count, (uint32_t)(size / 16) - first)
                                    : 0;
         const bool in_aligned = symm_aligned(in(rank)),
-                   out_aligned = symm_aligned(out(outs - 1));
+                   out_aligned = symm_aligned(out(outs - 1)) && arrays.out_alike();
         uint32_t j = threadIdx.x;
 
         if (in_aligned && out_aligned) {
@@ -214,7 +216,7 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
 
     SYMM_DEVICE void run() const
     {
-        struct symm_round round = symm_round_enter(args, true);
+        struct symm_round round = symm_round_enter(args, true, arrays);
 
         SYMM_NO_UNROLL
         for (uint32_t c = 0; c <= rounds; c++) {
@@ -233,12 +235,21 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
 };
 
 #define SYMM_STREAM(name, dtype, n)                                                    \
-    SYMM_KERNEL(symm_all_reduce_stream_##name)                                         \
+    SYMM_KERNEL_ARRAYS(symm_all_reduce_stream_##name)                                  \
     {                                                                                  \
-        stream<dtype, n, false>(args).run();                                           \
-    }                                                                                  \
-    SYMM_KERNEL(symm_reduce_scatter_stream_##name)                                     \
-    {                                                                                  \
-        stream<dtype, n, true>(args).run();                                            \
+        const symm_arrays arrays(args);                                                \
+                                                                                       \
+        stream<dtype, n, false>(args, arrays).run();                                   \
     }
 SYMM_HOT_MAP(SYMM_STREAM)
+
+#if !defined(SYMM_BY_POINTER)
+#define SYMM_SCATTER_STREAM(name, dtype, n)                                            \
+    SYMM_KERNEL(symm_reduce_scatter_stream_##name)                                     \
+    {                                                                                  \
+        const symm_arrays arrays(args);                                                \
+                                                                                       \
+        stream<dtype, n, true>(args, arrays).run();                                    \
+    }
+SYMM_HOT_MAP(SYMM_SCATTER_STREAM)
+#endif

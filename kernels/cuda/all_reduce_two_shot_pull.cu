@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * all_reduce_two_shot_pull.cu - two-shot all-reduce that only reads peers' memory: symmetric
- * input, any output.
+ * all_reduce_two_shot_pull.cu - two-shot all-reduce that only reads peers' memory: their inputs;
+ * any output.
  *
  * The array is cut into one slice of whole packets for each rank. A rank sums its slice of all
  * inputs into its own stage (and its own out), and after a barrier reads the other slices
@@ -26,9 +26,9 @@
  * has arrived, when that has read this part of slice q here. No peer reads its own slice.
  *
  * symm_all_reduce_two_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM;
- * symm_all_reduce_two_shot_pull_any
+ * symm_all_reduce_two_shot_pull_any, which is also by pointer (arrays.cuh)
  */
-#include "kernels/cuda/pull.cuh"
+#include "kernels/cuda/arrays.cuh"
 
 /* Packet i of the sum into own out, and into own stage for the peers. */
 struct to_both {
@@ -69,12 +69,13 @@ SYMM_DEVICE void collect(const struct symm_cuda_args &args, uint64_t slice,
 
 template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_args &args)
 {
+    const symm_arrays arrays(args);
     const uint64_t packets = symm_packets(args.bytes);
     const uint64_t slice = symm_ceil(packets, (uint32_t)args.team.size);
     const uint64_t own = slice * (uint32_t)args.team.rank;
     const struct symm_split split = symm_split_of(args, slice, 1);
     struct symm_round round =
-        symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
+        symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER, arrays);
 
     SYMM_NO_UNROLL
     for (uint32_t c = 0; c < split.rounds; c++) {
@@ -88,7 +89,7 @@ template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_arg
                     (own + low)};
 
             symm_pull_sum<DTYPE, N>::run(
-                args, args.in_offset, args.bytes, own + low + threadIdx.x, blockDim.x,
+                args, arrays.in(0), args.bytes, own + low + threadIdx.x, blockDim.x,
                 symm_least(own + high, packets), symm_aligned(args.out), to);
         }
         symm_round_barrier(args, &round);
@@ -99,9 +100,11 @@ template <int DTYPE, int N> SYMM_DEVICE void two_shot(const struct symm_cuda_arg
 }
 
 #define SYMM_TWO_SHOT(name, dtype, n)                                                  \
-    SYMM_KERNEL(symm_all_reduce_two_shot_pull_##name)                                  \
+    SYMM_KERNEL_ARRAYS(symm_all_reduce_two_shot_pull_##name)                           \
     {                                                                                  \
         two_shot<dtype, n>(args);                                                      \
     }
+#if !defined(SYMM_BY_POINTER)
 SYMM_HOT_MAP(SYMM_TWO_SHOT)
+#endif
 SYMM_TWO_SHOT(any, SYMM_DTYPE_ANY, 0)

@@ -146,7 +146,8 @@ SYMM_KERNEL(symm_all_reduce_copy_in_any)
                                   part.stage,
                                   twice};
 
-            sum_any::run(args, part.stage, part.bytes, begin + threadIdx.x, blockDim.x,
+            sum_any::run(args, symm_at_offset{args, part.stage}, part.bytes,
+                         begin + threadIdx.x, blockDim.x,
                          symm_least(begin + share, part.packets),
                          symm_aligned(args.out), to);
         }
@@ -191,9 +192,10 @@ SYMM_KERNEL(symm_reduce_scatter_copy_in_any)
             struct symm_to_array to = {(char *)args.out + 16 * part.low, part.bytes,
                                        symm_element_size(args.dtype)};
 
-            sum_any::run(args, part.stage + row * (uint32_t)args.team.rank, part.bytes,
-                         threadIdx.x, blockDim.x, part.packets, symm_aligned(args.out),
-                         to);
+            sum_any::run(
+                args, symm_at_offset{args, part.stage + row * (uint32_t)args.team.rank},
+                part.bytes, threadIdx.x, blockDim.x, part.packets,
+                symm_aligned(args.out), to);
         });
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * move_pull.cu - reduce_scatter, all_gather, all_to_all and broadcast that read peers'
- * symmetric memory.
+ * arrays.
  *
  * Entry barrier: the same block of every rank has begun, so all that was queued before is
  * done and what is read is written. Exit barrier: all reads of this rank's memory are done
@@ -19,9 +19,10 @@
  * blocks are read at their own places; no rank writes what another rank reads.
  *
  * symm_{reduce_scatter,all_gather,all_to_all,broadcast}_one_shot_pull_any;
- * symm_reduce_scatter_one_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM
+ * symm_reduce_scatter_one_shot_pull_{bfloat16,float16,float32}_n{2,4,8}: SUM; all also by
+ * pointer (arrays.cuh)
  */
-#include "kernels/cuda/pull.cuh"
+#include "kernels/cuda/arrays.cuh"
 
 #define SYMM_PARTS 4u
 #if defined(SYMM_SIMT)
@@ -30,9 +31,10 @@
 #define SYMM_PARTED (4u << 20) /* bytes of a broadcast that goes in parts */
 #endif
 
-SYMM_DEVICE struct symm_round enter(const struct symm_cuda_args &args)
+SYMM_DEVICE struct symm_round enter(const struct symm_cuda_args &args,
+                                    const symm_arrays &arrays)
 {
-    return symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER);
+    return symm_round_enter(args, args.flags & SYMM_CUDA_ENTRY_BARRIER, arrays);
 }
 
 SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *round)
@@ -43,10 +45,11 @@ SYMM_DEVICE void leave(const struct symm_cuda_args &args, struct symm_round *rou
 template <int DTYPE, int N>
 SYMM_DEVICE void reduce_scatter(const struct symm_cuda_args &args)
 {
-    const uint64_t from = args.in_offset + (uint64_t)args.team.rank * args.bytes;
+    const symm_arrays arrays(args);
+    const auto from = arrays.in((uint64_t)args.team.rank * args.bytes);
     const struct symm_to_array out = {(char *)args.out, args.bytes,
                                       symm_element_size(args.dtype)};
-    struct symm_round round = enter(args);
+    struct symm_round round = enter(args, arrays);
 
     if (round.ok)
         symm_pull_sum<DTYPE, N>::run(args, from, args.bytes, symm_thread(),
@@ -55,12 +58,13 @@ SYMM_DEVICE void reduce_scatter(const struct symm_cuda_args &args)
     leave(args, &round);
 }
 
-SYMM_KERNEL(symm_all_gather_one_shot_pull_any)
+SYMM_KERNEL_ARRAYS(symm_all_gather_one_shot_pull_any)
 {
+    const symm_arrays arrays(args);
     char *const out = (char *)args.out;
     const bool own = out + (uint64_t)args.team.rank * args.bytes != args.in;
     const uint32_t skip = own ? 0 : 1;
-    struct symm_round round = enter(args);
+    struct symm_round round = enter(args, arrays);
 
     if (round.ok)
         symm_copy_rows((uint32_t)args.team.size - skip, symm_packets(args.bytes),
@@ -70,8 +74,7 @@ SYMM_KERNEL(symm_all_gather_one_shot_pull_any)
                            int64_t ahead = (int64_t)p - args.team.rank;
 
                            return ahead == 0 ? (const char *)args.in
-                                             : args.team.base[p] + args.in_offset +
-                                                   ahead * args.in_step;
+                                             : arrays.in_place(p, ahead);
                        },
                        [&](uint32_t row) {
                            return out + symm_peer_after(args, row + skip) * args.bytes;
@@ -80,34 +83,33 @@ SYMM_KERNEL(symm_all_gather_one_shot_pull_any)
     leave(args, &round);
 }
 
-SYMM_KERNEL(symm_all_to_all_one_shot_pull_any)
+SYMM_KERNEL_ARRAYS(symm_all_to_all_one_shot_pull_any)
 {
-    const uint64_t from = args.in_offset + (uint64_t)args.team.rank * args.bytes;
-    struct symm_round round = enter(args);
+    const symm_arrays arrays(args);
+    const auto from = arrays.in((uint64_t)args.team.rank * args.bytes);
+    struct symm_round round = enter(args, arrays);
 
     if (round.ok)
-        symm_copy_rows((uint32_t)args.team.size, symm_packets(args.bytes),
-                       symm_thread(), symm_threads(),
-                       [&](uint32_t row) {
-                           return args.team.base[symm_peer_after(args, row)] + from;
-                       },
-                       [&](uint32_t row) {
-                           return (char *)args.out +
-                                  symm_peer_after(args, row) * args.bytes;
-                       },
-                       [&](uint32_t) { return args.bytes; });
+        symm_copy_rows(
+            (uint32_t)args.team.size, symm_packets(args.bytes), symm_thread(),
+            symm_threads(),
+            [&](uint32_t row) { return from.at(symm_peer_after(args, row)); },
+            [&](uint32_t row) {
+                return (char *)args.out + symm_peer_after(args, row) * args.bytes;
+            },
+            [&](uint32_t) { return args.bytes; });
     leave(args, &round);
 }
 
-SYMM_KERNEL(symm_broadcast_one_shot_pull_any)
+SYMM_KERNEL_ARRAYS(symm_broadcast_one_shot_pull_any)
 {
+    const symm_arrays arrays(args);
     const bool root = args.team.rank == args.root;
-    const char *from =
-        root ? (const char *)args.in : args.team.base[args.root] + args.out_offset;
+    const char *from = root ? (const char *)args.in : arrays.out((uint32_t)args.root);
     const uint64_t packets = symm_packets(args.bytes);
     const uint32_t parts = args.bytes < SYMM_PARTED ? 1 : SYMM_PARTS;
     const uint64_t step = packets / parts / SYMM_WARP * SYMM_WARP;
-    struct symm_round round = symm_round_enter(args, false);
+    struct symm_round round = symm_round_enter(args, false, arrays);
 
     SYMM_NO_UNROLL
     for (uint32_t turn = 0; turn <= parts; turn++) {
@@ -129,7 +131,7 @@ SYMM_KERNEL(symm_broadcast_one_shot_pull_any)
 }
 
 #define SYMM_REDUCE_SCATTER(name, dtype, n)                                            \
-    SYMM_KERNEL(symm_reduce_scatter_one_shot_pull_##name)                              \
+    SYMM_KERNEL_ARRAYS(symm_reduce_scatter_one_shot_pull_##name)                       \
     {                                                                                  \
         reduce_scatter<dtype, n>(args);                                                \
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * move_push.cu - two_shot_inplace of all_gather, all_to_all and broadcast: symmetric outputs,
- * into which the others store. A link carries stores faster than loads, and more of them go
+ * move_push.cu - two_shot_inplace of all_gather, all_to_all and broadcast: outputs into which
+ * the others store. A link carries stores faster than loads, and more of them go
  * at once than what a rank waits for (move_pull.cu).
  *
  * Entry, always: a rank that stores knows that every rank has begun this call, hence ended the ones
@@ -31,9 +31,9 @@
  * In place is fine: a rank's own block is left where it is (all_gather: in == out + rank x
  * count; broadcast: in == out). all_to_all: out must not overlap the input.
  *
- * symm_{all_gather,all_to_all,broadcast}_push_any
+ * symm_{all_gather,all_to_all,broadcast}_push_any; all also by pointer (arrays.cuh)
  */
-#include "kernels/cuda/pull.cuh"
+#include "kernels/cuda/arrays.cuh"
 
 /* Packets of all slices that a block sends at once, at least: a round costs as much as
  * sending two or three packets a thread. Twice as many where there are more than SYMM_FEW_PARTS. */
@@ -46,10 +46,10 @@
 #define SYMM_MOST_PARTS 32u
 
 /* Where the own block belongs in the output of the rank k after this one. */
-SYMM_DEVICE char *own_place(const struct symm_cuda_args &args, uint32_t k)
+SYMM_DEVICE char *own_place(const struct symm_cuda_args &args,
+                            const symm_arrays &arrays, uint32_t k)
 {
-    return args.team.base[symm_peer_after(args, k)] + args.out_offset +
-           (uint64_t)args.team.rank * args.bytes;
+    return arrays.out(symm_peer_after(args, k)) + (uint64_t)args.team.rank * args.bytes;
 }
 
 /* The next packets of a thread's share of the own block; of whole packets only. */
@@ -76,13 +76,17 @@ struct batch {
     }
 };
 
-SYMM_KERNEL(symm_all_gather_push_any)
+SYMM_KERNEL_ARRAYS(symm_all_gather_push_any)
 {
+    const symm_arrays arrays(args);
     const uint32_t size = (uint32_t)args.team.size;
-    const bool own = own_place(args, 0) != args.in;
+    const bool own = own_place(args, arrays, 0) != args.in;
     const bool whole =
-        ((uintptr_t)args.in | (uintptr_t)own_place(args, 0) | args.bytes) % 16 == 0;
-    struct symm_round round = symm_round_begin(args);
+        ((uintptr_t)args.in | (uintptr_t)own_place(args, arrays, 0) | args.bytes) %
+                16 ==
+            0 &&
+        arrays.out_alike();
+    struct symm_round round = symm_round_begin(args, arrays, ~0u);
     struct batch batch;
 
     if (whole) /* in flight during the entry barrier */
@@ -96,21 +100,22 @@ SYMM_KERNEL(symm_all_gather_push_any)
                 batch.load(args, j);
             SYMM_NO_UNROLL
             for (uint32_t k = 1; k < size + own; k++)
-                batch.store(args, j, own_place(args, k % size));
+                batch.store(args, j, own_place(args, arrays, k % size));
         }
     } else if (round.ok) {
         symm_copy_rows(
             size - !own, symm_packets(args.bytes), symm_thread(), symm_threads(),
             [&](uint32_t) { return (const char *)args.in; },
-            [&](uint32_t row) { return own_place(args, row + !own); },
+            [&](uint32_t row) { return own_place(args, arrays, row + !own); },
             [&](uint32_t) { return args.bytes; });
     }
     symm_round_end(args, &round, true);
 }
 
-SYMM_KERNEL(symm_all_to_all_push_any)
+SYMM_KERNEL_ARRAYS(symm_all_to_all_push_any)
 {
-    struct symm_round round = symm_round_enter(args, true);
+    const symm_arrays arrays(args);
+    struct symm_round round = symm_round_enter(args, true, arrays);
 
     if (round.ok)
         symm_copy_rows((uint32_t)args.team.size, symm_packets(args.bytes),
@@ -119,7 +124,7 @@ SYMM_KERNEL(symm_all_to_all_push_any)
                            return (const char *)args.in +
                                   symm_peer_after(args, row) * args.bytes;
                        },
-                       [&](uint32_t row) { return own_place(args, row); },
+                       [&](uint32_t row) { return own_place(args, arrays, row); },
                        [&](uint32_t) { return args.bytes; });
     symm_round_end(args, &round, true);
 }
@@ -127,13 +132,14 @@ SYMM_KERNEL(symm_all_to_all_push_any)
 /* One block's share of a broadcast. */
 struct relay {
     const struct symm_cuda_args &args;
+    const symm_arrays arrays;
     const uint32_t owners; /* of slices: the ranks after the root, in their order */
     uint64_t slice, begin, end; /* packets of a slice; this block's of each */
     uint64_t part;              /* packets of a part */
     uint32_t parts;
 
     SYMM_DEVICE relay(const struct symm_cuda_args &a)
-        : args(a), owners((uint32_t)a.team.size - 1),
+        : args(a), arrays(a), owners((uint32_t)a.team.size - 1),
           slice(symm_ceil(symm_packets(a.bytes), owners ? owners : 1))
     {
         const uint64_t share = whole_warps(symm_ceil(slice, gridDim.x));
@@ -169,7 +175,7 @@ struct relay {
 
     SYMM_DEVICE char *out(uint32_t rank) const
     {
-        return args.team.base[rank] + args.out_offset;
+        return arrays.out(rank);
     }
 
     /* Part c of slice k(row) from `from` to rank(row), for `rows` rows. */
@@ -233,7 +239,8 @@ struct relay {
     SYMM_DEVICE void run(void) const
     {
         const bool root = args.team.rank == args.root;
-        struct symm_round round = symm_round_begin(args, root ? 0 : 1u << args.root);
+        struct symm_round round =
+            symm_round_begin(args, arrays, root ? 0 : 1u << args.root);
 
         if (root)
             send(&round);
@@ -243,7 +250,7 @@ struct relay {
     }
 };
 
-SYMM_KERNEL(symm_broadcast_push_any)
+SYMM_KERNEL_ARRAYS(symm_broadcast_push_any)
 {
     relay(args).run();
 }

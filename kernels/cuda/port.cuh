@@ -85,6 +85,18 @@ struct alignas(16) symm_packet {
 
 /* ---- Memory of peers, and own memory that peers write ---------------------------- */
 
+/* An address of device memory, own or a peer's, that is known as a number: the compiler takes it
+ * for one of global memory, as it does those of the kernel's argument. */
+SYMM_DEVICE char *symm_port_address(uint64_t address)
+{
+    char *const at = (char *)(uintptr_t)address;
+
+#if !defined(SYMM_SIMT)
+    __builtin_assume(__isGlobal(at));
+#endif
+    return at;
+}
+
 #if defined(SYMM_SIMT)
 
 #define SYMM_PORT_LOAD(name, order)                                                    \

@@ -72,10 +72,25 @@ SYMM_DEVICE const struct symm_packet *symm_packet_at(const char *array, uint64_t
 
 /* ---- Sums over all ranks --------------------------------------------------------- */
 
-/* packets[u][r] = packet i + u x step of rank r's array at `from`; FIRST: the first one read. */
-template <int N, int UNROLL, int FIRST>
-SYMM_DEVICE void symm_pull_from(const struct symm_cuda_args &args, uint64_t from,
-                                uint64_t i, uint64_t step,
+/* An array at one offset in every heap. */
+struct symm_at_offset {
+    const struct symm_cuda_args &args;
+    uint64_t offset;
+
+    template <class RANK> SYMM_DEVICE const char *at(RANK r) const
+    {
+        return args.team.base[r] + offset;
+    }
+
+    SYMM_DEVICE bool aligned(void) const
+    {
+        return offset % 16 == 0;
+    }
+};
+
+/* packets[u][r] = packet i + u x step of rank r's array `from`; FIRST: the first one read. */
+template <int N, int UNROLL, int FIRST, class FROM>
+SYMM_DEVICE void symm_pull_from(const FROM &from, uint64_t i, uint64_t step,
                                 struct symm_packet (&packets)[UNROLL][N])
 {
     SYMM_UNROLL
@@ -86,14 +101,14 @@ SYMM_DEVICE void symm_pull_from(const struct symm_cuda_args &args, uint64_t from
             const int r = (first + k) % N;
 
             packets[u][r] = symm_port_load_packet(
-                symm_packet_at(args.team.base[r] + from, i + (uint64_t)u * step));
+                symm_packet_at(from.at(r), i + (uint64_t)u * step));
         }
     }
 }
 
 /* One branch for each rank: registers have no computed index. */
-template <int N, int UNROLL, int FIRST = 0>
-SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, uint64_t from,
+template <int N, int UNROLL, int FIRST = 0, class FROM>
+SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, const FROM &from,
                                uint64_t i, uint64_t step,
                                struct symm_packet (&packets)[UNROLL][N])
 {
@@ -103,16 +118,16 @@ SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, uint64_t from,
             return;
         }
     }
-    symm_pull_from<N, UNROLL, FIRST>(args, from, i, step, packets);
+    symm_pull_from<N, UNROLL, FIRST>(from, i, step, packets);
 }
 
 /* What a sum is handed to: full(i, packet) gets packet i where both sides are at multiples of 16
  * and the packet is a full one, part(i, packet) any other; bytes after the end hold anything. */
 
 /*
- * symm_pull_sum<dtype, n>::run: the sum (for SYMM_DTYPE_ANY: args.op) of the arrays of
- * `bytes` bytes at `from` in all heaps, packets first, first + step, ... below end. aligned:
- * whether the side that is written is.
+ * symm_pull_sum<dtype, n>::run: the sum (for SYMM_DTYPE_ANY: args.op) of all ranks' arrays of
+ * `bytes` bytes, where `from` says (symm_at_offset, symm_at_pointer), packets first, first + step, ... below end.
+ * aligned: whether the side that is written is.
  */
 template <int DTYPE, int N> struct symm_pull_sum {
     static SYMM_DEVICE struct symm_packet
@@ -126,10 +141,10 @@ template <int DTYPE, int N> struct symm_pull_sum {
         return sum.done(N);
     }
 
-    template <int UNROLL, class TO>
-    static SYMM_DEVICE uint64_t full(const struct symm_cuda_args &args, uint64_t from,
-                                     uint64_t i, uint64_t step, uint64_t end,
-                                     const TO &to)
+    template <int UNROLL, class FROM, class TO>
+    static SYMM_DEVICE uint64_t full(const struct symm_cuda_args &args,
+                                     const FROM &from, uint64_t i, uint64_t step,
+                                     uint64_t end, const TO &to)
     {
         struct symm_packet packets[UNROLL][N];
 
@@ -143,15 +158,15 @@ template <int DTYPE, int N> struct symm_pull_sum {
         return i;
     }
 
-    template <class TO>
-    static SYMM_DEVICE void run(const struct symm_cuda_args &args, uint64_t from,
+    template <class FROM, class TO>
+    static SYMM_DEVICE void run(const struct symm_cuda_args &args, const FROM &from,
                                 uint64_t bytes, uint64_t first, uint64_t step,
                                 uint64_t end, bool aligned, const TO &to)
     {
         constexpr uint32_t element = symm_element_size(DTYPE);
         uint64_t i = first;
 
-        if (from % 16 == 0 && aligned) {
+        if (from.aligned() && aligned) {
             uint64_t whole = symm_least(end, bytes / 16);
 
             if (N < SYMM_DEVICE_RANKS)
@@ -164,8 +179,7 @@ template <int DTYPE, int N> struct symm_pull_sum {
 
             SYMM_NO_UNROLL
             for (int r = 0; r < N; r++)
-                sum.add(symm_packet_gather(args.team.base[r] + from, 16 * i, bytes,
-                                           element, false),
+                sum.add(symm_packet_gather(from.at(r), 16 * i, bytes, element, false),
                         r == 0);
             to.part(i, sum.done(N));
         }
@@ -175,8 +189,8 @@ template <int DTYPE, int N> struct symm_pull_sum {
 /* Any dtype, op and size: the ranks' packets are loaded into registers all at once and pass
  * through shared memory, each thread's own column, where they can be indexed. */
 template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
-    template <class TO>
-    static SYMM_DEVICE void run(const struct symm_cuda_args &args, uint64_t from,
+    template <class FROM, class TO>
+    static SYMM_DEVICE void run(const struct symm_cuda_args &args, const FROM &from,
                                 uint64_t bytes, uint64_t first, uint64_t step,
                                 uint64_t end, bool aligned, const TO &to)
     {
@@ -186,15 +200,15 @@ template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
 
         SYMM_NO_UNROLL
         for (uint64_t i = first; i < end; i += step) {
-            const bool whole = aligned && from % 16 == 0 && 16 * i + 16 <= bytes;
+            const bool whole = aligned && from.aligned() && 16 * i + 16 <= bytes;
             uint64_t now[SYMM_DEVICE_RANKS], later[SYMM_DEVICE_RANKS], low = 0,
                                                                        high = 0;
 
             SYMM_UNROLL
             for (int r = 0; r < SYMM_DEVICE_RANKS; r++) {
                 if (whole && r < n) {
-                    struct symm_packet packet = symm_port_load_packet(
-                        symm_packet_at(args.team.base[r] + from, i));
+                    struct symm_packet packet =
+                        symm_port_load_packet(symm_packet_at(from.at(r), i));
 
                     now[r] = symm_packet_unit(packet, 0);
                     later[r] = symm_packet_unit(packet, 1);
@@ -212,9 +226,9 @@ template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
                 } else {
                     SYMM_NO_UNROLL
                     for (int r = 0; r < n; r++)
-                        units[r][t] = symm_unit_gather(args.team.base[r] + from,
-                                                       16 * i + 8 * (uint64_t)h, bytes,
-                                                       element, false);
+                        units[r][t] =
+                            symm_unit_gather(from.at(r), 16 * i + 8 * (uint64_t)h,
+                                             bytes, element, false);
                 }
                 low = high;
                 high = symm_fold_any(args.dtype, args.op, n,

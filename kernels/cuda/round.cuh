@@ -75,7 +75,8 @@
 #include "kernels/cuda/port.cuh"
 
 #if !defined(SYMM_POLLS)
-#define SYMM_POLLS 2048u /* without success, before symm_wait_more calls symm_round_poll */
+#define SYMM_POLLS                                                                     \
+    2048u /* without success, before symm_wait_more calls symm_round_poll */
 #endif
 
 /* One thread's view of the call. */
@@ -391,7 +392,8 @@ SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
     const uint64_t *word;
     struct symm_wait wait = {};
 
-#if defined(SYMM_PLANT_EARLY) /* for tests: a rank that is done does not wait for the others */
+#if defined(                                                                           \
+    SYMM_PLANT_EARLY) /* for tests: a rank that is done does not wait for the others */
     return;
 #endif
     if (blockIdx.x != 0 || m >= SYMM_WARP)
@@ -552,15 +554,24 @@ SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
     symm_round_wait(args, round);
 }
 
+/* How a call is opened, for kernels that may have more to look at than its counters. */
+struct symm_round_opener {
+    SYMM_DEVICE struct symm_round operator()(const struct symm_cuda_args &args) const
+    {
+        return symm_round_open(args);
+    }
+};
+
 /*
  * A call's beginning, with its arrival at an entry barrier: symm_round_wait is to follow. What
  * the words report, loads and stores of own memory, kernels before have done; so no release
  * is needed, which would cost a third of a barrier.
  */
+template <class OPEN>
 SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args,
-                                               uint32_t members = ~0u)
+                                               const OPEN &open, uint32_t members)
 {
-    struct symm_round round = symm_round_open(args);
+    struct symm_round round = open(args);
     const uint32_t m = threadIdx.x;
 
     symm_round_next(&round);
@@ -571,17 +582,24 @@ SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args
     return round;
 }
 
+SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args,
+                                               uint32_t members = ~0u)
+{
+    return symm_round_begin(args, symm_round_opener(), members);
+}
+
 /* A call's beginning, with or without an entry barrier. */
+template <class OPEN = symm_round_opener>
 SYMM_DEVICE struct symm_round symm_round_enter(const struct symm_cuda_args &args,
-                                               bool barrier)
+                                               bool barrier, const OPEN &open = {})
 {
     struct symm_round round;
 
     if (barrier) {
-        round = symm_round_begin(args);
+        round = symm_round_begin(args, open, ~0u);
         symm_round_wait(args, &round);
     } else {
-        round = symm_round_open(args);
+        round = open(args);
         symm_round_announce(args, &round);
     }
     return round;

@@ -73,14 +73,23 @@ struct entry {
     enum data data;
     symm_dtype dtype;
     int size;
-    struct symm_cuda_kernel kernel;
+    struct symm_cuda_kernel kernel, by_pointer; /* by_pointer.name NULL: none */
 };
 
+/* Whether there is a kernel by pointer: of all that use peers' arrays, but sums that only read
+ * have it for any type alone, since two_shot_inplace can do what they can. */
+#define HAS_POINTERS(kind, algorithm, data)                                            \
+    (SYMM_ALGORITHM_##algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||                  \
+     ((SYMM_ALGORITHM_##algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||                   \
+       SYMM_ALGORITHM_##algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL) &&                  \
+      (SYMM_KIND_##kind != SYMM_KIND_ALL_REDUCE || (data) == DATA_ANY)))
 #define ROW(kind, algorithm, way, payload, data, dtype, size, name, module)            \
     {                                                                                  \
         SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, data, dtype, size, \
+            {name, module},                                                            \
         {                                                                              \
-            name, module                                                               \
+            HAS_POINTERS(kind, algorithm, data) ? name "_by_pointer" : NULL,           \
+                HAS_POINTERS(kind, algorithm, data) ? module "_by_pointer" : NULL      \
         }                                                                              \
     }
 #define ANY(kind, algorithm, way, payload, module, name)                               \
@@ -445,6 +454,8 @@ static bool shape_of(const struct symm_cuda_query *query, const struct entry *en
 
 static bool carries(const struct entry *entry, const struct symm_cuda_query *query)
 {
+    if (query->by_pointer && !entry->by_pointer.name)
+        return false;
     switch (entry->data) {
     case DATA_EXACT:
         return query->dtype == entry->dtype && query->op == SYMM_SUM &&
@@ -474,7 +485,7 @@ bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
         if (entry->kind != query->kind || entry->algorithm != query->algorithm ||
             !carries(entry, query) || !shape_of(query, entry, &found))
             continue;
-        *kernel = entry->kernel;
+        *kernel = query->by_pointer ? entry->by_pointer : entry->kernel;
         *shape = found;
         return true;
     }
