@@ -3,8 +3,7 @@
  * registered.c - see registered.h.
  *
  * The owner sends a run with each new registration; in one message only the first of a run
- * carries its descriptors. A run is known by its base, size and the backend's identifier, which
- * is never used twice: new memory at an old address is another one.
+ * carries its descriptors.
  */
 #include "core/registered.h"
 
@@ -13,21 +12,8 @@
 #include <unistd.h>
 
 #include "core/device_ops.h"
-#include "core/mem.h"
+#include "core/run.h"
 #include "util/status.h"
-
-/* How a peer gets the run of a registration in a message. */
-enum way { SENT, THREAD, KNOWN, WAYS };
-
-/* A peer's run, mapped here; on the context's list. */
-struct symm_opened {
-    struct symm_opened *next;
-    int rank; /* of the world */
-    struct symm_run run;
-    bool mine; /* a mapping was made: not where ranks are threads */
-    void *at;
-    int references;
-};
 
 struct symm_registration {
     struct symm_registration *next;
@@ -44,46 +30,10 @@ struct symm_registration {
 /* One registration in a message, whose size gives their count. */
 struct wire_registration {
     uint64_t index, offset, bytes; /* index: among the new ones */
-    uint32_t way;                  /* KNOWN: an entry before has the run */
-    uint32_t reserved;
-    struct symm_run run;
-    uint8_t token[SYMM_RUN_TOKEN];
+    struct symm_wire_run run;
 };
 
-static bool same_run(const struct symm_run *a, const struct symm_run *b)
-{
-    return memcmp(a, b, sizeof(*a)) == 0;
-}
-
 /* ---- Registrations --------------------------------------------------------------- */
-
-static void let_memory_go(symm_ctx *ctx, struct symm_registration *r)
-{
-    ctx->ops->run_give(ctx->backend, &r->own);
-    symm__mem_drop(r->mem);
-}
-
-static symm_status take_memory(symm_ctx *ctx, struct symm_registration *r)
-{
-    symm_status status;
-
-    r->mem = symm__mem_hold(r->ptr);
-    status = ctx->ops->run_take(ctx->backend, r->ptr, r->bytes,
-                                r->mem ? symm__mem_of(r->mem) : NULL, &r->own);
-    if (status != SYMM_OK) {
-        symm__mem_drop(r->mem);
-        return status;
-    }
-    if (ctx->thread_group && r->own.run.kind == SYMM_RUN_BY_TOKEN) {
-        let_memory_go(ctx, r);
-        return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "symm_buffer_register: %zu bytes at %p were not made by "
-                          "symm_mem_alloc or cuMemCreate, which ranks that are threads "
-                          "need",
-                          r->bytes, (void *)r->ptr);
-    }
-    return SYMM_OK;
-}
 
 symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
                                  symm_buffer *buffer)
@@ -103,7 +53,7 @@ symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a registration");
     made->ptr = ptr;
     made->bytes = bytes;
-    status = take_memory(ctx, made);
+    status = symm__run_take(ctx, ptr, bytes, &made->own, &made->mem);
     if (status != SYMM_OK) {
         free(made);
         return status;
@@ -120,25 +70,10 @@ symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
     return SYMM_OK;
 }
 
-/* The last user of a peer's run unmaps it. */
-static void opened_drop(symm_ctx *ctx, struct symm_opened *opened)
-{
-    struct symm_opened **at = &ctx->opened;
-
-    if (!opened || --opened->references > 0)
-        return;
-    while (*at != opened)
-        at = &(*at)->next;
-    *at = opened->next;
-    if (opened->mine)
-        ctx->ops->run_close(ctx->backend, &opened->run, opened->at);
-    free(opened);
-}
-
 static void peers_drop(symm_team *team, struct symm_registration *r)
 {
     for (int m = 0; m < team->size; m++) {
-        opened_drop(team->ctx, r->peer[m]);
+        symm__run_drop(team->ctx, r->peer[m]);
         r->peer[m] = NULL;
     }
 }
@@ -154,7 +89,7 @@ static void registration_free(symm_team *team, struct symm_registration *r)
     __atomic_store_n(at, r->next, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&team->ctx->registry);
     peers_drop(team, r);
-    let_memory_go(team->ctx, r);
+    symm__run_give(team->ctx, &r->own, r->mem);
     free(r);
 }
 
@@ -189,7 +124,7 @@ static bool is_known(const symm_team *team, const struct symm_registration *r)
 {
     for (const struct symm_registration *i = team->registrations; i && i != r;
          i = i->next)
-        if (is_new(i) && same_run(&i->own.run, &r->own.run))
+        if (is_new(i) && symm__run_same(&i->own.run, &r->own.run))
             return true;
     return false;
 }
@@ -226,13 +161,13 @@ symm_status symm__registered_pack(const symm_team *team, void **bytes, size_t *c
             (struct wire_registration){.index = index++,
                                        .offset = (uintptr_t)r->ptr - r->own.run.base,
                                        .bytes = r->bytes,
-                                       .way = SENT,
-                                       .run = r->own.run};
-        memcpy(wire->token, r->own.token, sizeof(wire->token));
+                                       .run.way = SYMM_RUN_SENT,
+                                       .run.run = r->own.run};
+        memcpy(wire->run.token, r->own.token, sizeof(wire->run.token));
         if (team->ctx->thread_group)
-            wire->way = THREAD;
+            wire->run.way = SYMM_RUN_THREAD;
         else if (is_known(team, r))
-            wire->way = KNOWN;
+            wire->run.way = SYMM_RUN_KNOWN;
         else if (r->own.run.kind == SYMM_RUN_DESCRIPTORS)
             for (uint32_t i = 0; i < r->own.run.chunks; i++)
                 (*fds)[(*fds_count)++] = r->own.fds[i];
@@ -241,72 +176,13 @@ symm_status symm__registered_pack(const symm_team *team, void **bytes, size_t *c
     return SYMM_OK;
 }
 
-static symm_status opened_map(symm_ctx *ctx, const struct wire_registration *wire,
-                              const int *fds, struct symm_opened *opened)
-{
-    switch ((enum way)wire->way) {
-    case SENT:
-        opened->mine = true;
-        return ctx->ops->run_open(ctx->backend, &wire->run, fds, wire->token,
-                                  &opened->at);
-    case THREAD: /* one address space: the owner's mapping serves */
-        opened->at = (void *)(uintptr_t)wire->run.base;
-        return ctx->ops->run_reach(ctx->backend, &wire->run);
-    case KNOWN:
-    case WAYS:
-        break;
-    }
-    return symm__fail(SYMM_ERR_REFUSED,
-                      "a peer takes its allocation of %llu bytes at %#llx to be mapped "
-                      "here, but it is not",
-                      (unsigned long long)wire->run.bytes,
-                      (unsigned long long)wire->run.base);
-}
-
-/* The peer's run: one that is open already, or newly mapped. */
-static symm_status opened_get(symm_ctx *ctx, int rank,
-                              const struct wire_registration *wire, const int *fds,
-                              struct symm_opened **opened)
-{
-    struct symm_opened *made = ctx->opened;
-    symm_status status;
-
-    while (made && (made->rank != rank || !same_run(&made->run, &wire->run)))
-        made = made->next;
-    if (!made) {
-        made = calloc(1, sizeof(*made));
-        if (!made)
-            return symm__fail(SYMM_ERR_NOMEM, "no memory for a peer's memory");
-        made->rank = rank;
-        made->run = wire->run;
-        status = opened_map(ctx, wire, fds, made);
-        if (status != SYMM_OK) {
-            free(made);
-            return status;
-        }
-        made->next = ctx->opened;
-        ctx->opened = made;
-    }
-    made->references++;
-    *opened = made;
-    return SYMM_OK;
-}
-
 /* Checks a peer's message, of which nothing is used before. */
 static bool is_sound(const struct wire_registration *wire,
                      const struct symm_registration *mine)
 {
-    uint64_t sum = 0;
-
-    if (!mine || wire->way >= WAYS || wire->run.kind >= SYMM_RUN_KINDS ||
-        wire->run.chunks < 1 || wire->run.chunks > SYMM_RUN_CHUNKS ||
-        wire->bytes != mine->bytes)
-        return false;
-    for (uint32_t i = 0; i < wire->run.chunks; i++)
-        if (__builtin_add_overflow(sum, wire->run.chunk[i], &sum))
-            return false;
-    return sum == wire->run.bytes && wire->offset <= sum &&
-           wire->bytes <= sum - wire->offset;
+    return mine && symm__run_is_sound(&wire->run) && wire->bytes == mine->bytes &&
+           wire->offset <= wire->run.run.bytes &&
+           wire->bytes <= wire->run.run.bytes - wire->offset;
 }
 
 /* The own new registration with that index; NULL: there is none. */
@@ -333,16 +209,13 @@ symm_status symm__registered_map(symm_team *team, int member, const void *bytes,
         memcpy(&wire, at, sizeof(wire));
         at += sizeof(wire);
         mine = new_at(team, wire.index);
-        used = member != team->rank && wire.way == SENT &&
-                       wire.run.kind == SYMM_RUN_DESCRIPTORS
-                   ? (int)wire.run.chunks
-                   : 0;
+        used = member != team->rank ? symm__run_fds(&wire.run) : 0;
         if (!is_sound(&wire, mine) || used > fds_count ||
             (member != team->rank && mine->peer[member]))
             break;
         if (member != team->rank) {
-            status = opened_get(team->ctx, team->world_rank[member], &wire, fds,
-                                &mine->peer[member]);
+            status = symm__run_get(team->ctx, team->world_rank[member], &wire.run, fds,
+                                   &mine->peer[member]);
             if (status != SYMM_OK)
                 return status;
             mine->offset[member] = wire.offset;
@@ -433,7 +306,7 @@ static void *address(const symm_team *team, const struct symm_registration *r, i
         return r->ptr + at;
     if (!r->shared || !r->peer[peer])
         return NULL;
-    return (char *)r->peer[peer]->at + r->offset[peer] + at;
+    return symm__run_at(r->peer[peer]) + r->offset[peer] + at;
 }
 
 void *symm__registered_ptr(const symm_buffer *buffer, int peer)
