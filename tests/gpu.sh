@@ -68,7 +68,8 @@ echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,nohe
 
 check info 60 "$bin/symm-info" --probe
 for suite in "$build"/tests/test_cuda_* \
-    "$build"/tests/test_driver_{agree,budget,calls,channel,graph,plan} \
+    "$build"/tests/test_driver_{agree,budget,calls,capture,capture_errors} \
+    "$build"/tests/test_driver_{channel,graph,plan} \
     "$build"/tests/test_driver_{register,shrink,threads,wait,work}; do
     [ -x "$suite" ] || continue
     check "$(basename "$suite")" 300 "$suite"

@@ -374,6 +374,28 @@ SYMM_API void symm_buffer_release(symm_buffer *buffer);
 SYMM_API symm_status symm_alloc_id_free(symm_team *team,
                                         uint64_t alloc_id) SYMM_MUST_CHECK;
 
+/*
+ * Graphs over memory that is not symmetric (CUDA, ranks of one host). Within the bracket of
+ * _begin (local) and _end (collective), collectives of the team that a graph captures, any number
+ * of graphs, use device memory that peers can map (as symm_buffer_register takes it) without a
+ * copy; other calls are as ever. All ranks capture the same calls in one order, over all streams.
+ * Replays before _end are an error on all ranks; so they are for ever if _end fails:
+ * SYMM_ERR_MISMATCH names the first call that differs. Brackets of several teams may overlap.
+ * SYMM_ERR_IN_USE: begun already. SYMM_ERR_INVALID: not begun. SYMM_ERR_UNSUPPORTED: host.
+ */
+SYMM_API symm_status symm_team_capture_begin(symm_team *team) SYMM_MUST_CHECK;
+SYMM_API symm_status symm_team_capture_end(symm_team *team) SYMM_MUST_CHECK;
+/*
+ * Before captured memory goes back to the driver; any memory, at any time. From here on a replay
+ * of a call that uses [ptr, ptr + bytes) is an error, also in a graph that is under way: here at
+ * once, at the peers when they wait for this rank (which names the memory; if it replays no more,
+ * at their deadline). The caller may free it when its own replays have ended: no peer uses it
+ * after that. (cuMemAlloc's: peers keep it mapped until the next _end, or the team's end.)
+ * Memory freed without this call is not noticed. On error the team has failed.
+ */
+SYMM_API symm_status symm_team_capture_release(symm_team *team, const void *ptr,
+                                               size_t bytes) SYMM_MUST_CHECK;
+
 /* ---- Collectives ----------------------------------------------------------------- */
 
 /* X(NAME, value, name): the collectives that have data. */

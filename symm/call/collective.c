@@ -161,7 +161,13 @@ static inline symm_status find_entry(struct symm_team_channel *channel,
                                      const struct symm_checked *checked,
                                      struct symm_prepared_call **found)
 {
-    *found = cache_slot(channel, rq, call);
+    /* Each captured call of a bracket is one of its own. */
+    if (__builtin_expect(channel->team->capturing && channel->captured, 0)) {
+        *found = &channel->prepared[SYMM_SITES + 1];
+        (*found)->generation = 0;
+    } else {
+        *found = cache_slot(channel, rq, call);
+    }
     return fill_entry(channel, rq, call, checked, *found);
 }
 

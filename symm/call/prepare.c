@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "call/hierarchical.h"
+#include "core/captured.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "engine/runtime.h"
@@ -13,6 +14,8 @@
 #include "util/hash.h"
 #include "util/status.h"
 
+#define CAPTURED                                                                       \
+    ((size_t)1 << 63) /* in the offsets of a tag: no offset, a captured call's key */
 #define PLANNED                                                                        \
     4u /* in a tag, beside SYMM_BARRIER_...: a plan has placed the barriers */
 
@@ -188,6 +191,77 @@ static symm_status choose(const symm_team *team, const struct symm_request *rq,
     return SYMM_OK;
 }
 
+/* ---- Captured calls ------------------------------------------------------------------- */
+
+/* The arrays that peers use, and whether one of them is not symmetric memory. */
+static bool find_plain(const symm_team *team, const struct symm_request *rq,
+                       const struct symm_checked *checked,
+                       enum symm_algorithm algorithm,
+                       struct symm_captured_array arrays[SYMM_CAPTURED_ARRAYS])
+{
+    const bool pulls = algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||
+                       algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL;
+    const bool stores = algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE;
+    const bool in = (pulls || stores) && reads_all(rq->kind, algorithm);
+    const bool out = stores || (pulls && rq->kind == SYMM_KIND_BROADCAST);
+
+    if (in)
+        arrays[SYMM_CAPTURED_IN] = (struct symm_captured_array){
+            rq->in, checked->bytes * symm__request_in_blocks(rq, team->size)};
+    if (out)
+        arrays[SYMM_CAPTURED_OUT] = (struct symm_captured_array){
+            rq->out, checked->bytes * symm__request_out_blocks(rq, team->size)};
+    return rq->count > 0 &&
+           ((in && !checked->in_symmetric) || (out && !checked->out_symmetric));
+}
+
+/* An entry for the call, if peers can map its memory. *taken: it has one. */
+static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
+                                 const struct symm_captured_array *arrays,
+                                 struct symm_prepared_call *entry, bool *taken)
+{
+    const struct symm_captured_site site = {.count = rq->count,
+                                            .root = rq->root,
+                                            .kind = (uint8_t)rq->kind,
+                                            .dtype = (uint8_t)rq->dtype,
+                                            .op = (uint8_t)rq->op,
+                                            .algorithm = (uint8_t)entry->algorithm};
+    uint64_t key;
+    symm_status status =
+        symm__captured_add(team, &site, arrays, &entry->pointers, &key);
+
+    *taken = status == SYMM_OK;
+    if (status != SYMM_OK)
+        return status == SYMM_ERR_NOMEM ? status : SYMM_OK;
+    entry->reason = "captured between symm_team_capture_begin and _end: the members' "
+                    "addresses come with the latter";
+    /* Not where they are, but which call this is: the tag has it, no kernel reads it. */
+    entry->args.in_offset = entry->args.out_offset = CAPTURED | (size_t)key;
+    return SYMM_OK;
+}
+
+/* A call that a graph captures within a bracket: chosen as if all memory were symmetric. */
+static symm_status choose_captured(symm_team *team, const struct symm_request *rq,
+                                   const symm_call *call,
+                                   const struct symm_checked *checked,
+                                   const struct symm_select_query *query,
+                                   struct symm_prepared_call *entry)
+{
+    struct symm_captured_array arrays[SYMM_CAPTURED_ARRAYS] = {{0}};
+    struct symm_select_query direct = *query;
+    bool taken = false;
+    symm_status status;
+
+    if (rq->kind == SYMM_KIND_BARRIER || symm__plan_find(team, call->site))
+        return choose(team, rq, call, query, entry);
+    direct.in_symmetric = direct.out_symmetric = true;
+    status = choose(team, rq, call, &direct, entry);
+    if (status != SYMM_OK || !find_plain(team, rq, checked, entry->algorithm, arrays))
+        return status;
+    status = take_pointers(team, rq, arrays, entry, &taken);
+    return status != SYMM_OK || taken ? status : choose(team, rq, call, query, entry);
+}
+
 static void take_host_kernel(const symm_team *team, const struct symm_request *rq,
                              struct symm_prepared_call *entry)
 {
@@ -267,8 +341,12 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     if (team->device_ops)
         team->device_ops->describe(channel, args, &query);
     symm__engine_describe(team, rq->root, &query);
-    status = team->hierarchy ? symm__hierarchical_choose(team, &query, entry)
-                             : choose(team, rq, call, &query, entry);
+    if (team->hierarchy)
+        status = symm__hierarchical_choose(team, &query, entry);
+    else if (team->capturing && channel->captured)
+        status = choose_captured(team, rq, call, checked, &query, entry);
+    else
+        status = choose(team, rq, call, &query, entry);
     if (status != SYMM_OK)
         return status;
     args->in = rq->in;
@@ -277,7 +355,10 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     args->element = symm_dtype_size(rq->dtype);
     args->bytes = query.bytes;
     args->root = rq->root;
-    args->in_step = rq->kind == SYMM_KIND_ALL_GATHER && query.overlap ? args->bytes : 0;
+    args->in_step =
+        rq->kind == SYMM_KIND_ALL_GATHER && query.overlap && !entry->pointers
+            ? args->bytes
+            : 0;
     fill_site(team, entry, rq, call);
     if (team->hierarchy) {
         entry->kernel = symm__host_hierarchical;
@@ -291,8 +372,9 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     entry->forced = call->algorithm != NULL;
     entry->numerics = call->numerics;
     /* A name longer than the entry holds cannot be compared: such calls are not cached. */
-    entry->generation = !call->site || strlen(call->site) < SYMM_SITE_NAME_BYTES
-                            ? __atomic_load_n(&team->ctx->generation, __ATOMIC_RELAXED)
-                            : 0;
+    entry->generation =
+        (!call->site || strlen(call->site) < SYMM_SITE_NAME_BYTES) && !entry->pointers
+            ? __atomic_load_n(&team->ctx->generation, __ATOMIC_RELAXED)
+            : 0;
     return SYMM_OK;
 }

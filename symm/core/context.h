@@ -29,6 +29,7 @@
 #define SYMM_MAX_RANKS   SYMM_MAX_LOCAL_RANKS
 #define SYMM_MAX_STREAMS 64
 #define SYMM_SITES       256 /* cached calls of a channel; a power of two */
+#define SYMM_ENTRIES     (SYMM_SITES + 2) /* calls that a channel has memory for */
 
 /* Ranks that are threads of one process; the memory goes when the group does. */
 struct symm_thread_group {

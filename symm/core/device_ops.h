@@ -12,6 +12,7 @@
 #define SYMM_CORE_DEVICE_OPS_H
 
 #include "core/team.h"
+#include "kernels/cuda_launch.h"
 
 struct symm_engine_comm;
 struct symm_engine_request;
@@ -69,6 +70,16 @@ struct symm_device_ops {
     /* The address that reaches [offset, offset + bytes) of all members' heaps; NULL: there is
      * none, or that is memory of another team. Without a lock. */
     void *(*multicast_at)(const symm_team *team, size_t offset, size_t bytes);
+
+    /* Entries of captured calls (core/captured.h), with the lock of their list. */
+    /* A new entry, not ready; index: how many there are before it. */
+    symm_status (*pointers_add)(symm_team *team, size_t index,
+                                const struct symm_cuda_pointers **entry);
+    /* Writes the addresses of some entries, then their states. */
+    symm_status (*pointers_write)(symm_team *team, size_t first, size_t count,
+                                  const struct symm_cuda_pointers *entries);
+    /* Makes entries unusable; the list is ascending. */
+    symm_status (*pointers_release)(symm_team *team, const size_t *list, size_t count);
 
     /* Without a lock: until all that the rank's device has been given has ended. */
     void (*settle)(symm_ctx *ctx);

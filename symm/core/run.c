@@ -124,6 +124,11 @@ symm_status symm__run_get(symm_ctx *ctx, int rank, const struct symm_wire_run *w
     return SYMM_OK;
 }
 
+void symm__run_hold(struct symm_opened *opened)
+{
+    opened->references++;
+}
+
 void symm__run_drop(symm_ctx *ctx, struct symm_opened *opened)
 {
     struct symm_opened **at = &ctx->opened;

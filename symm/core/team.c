@@ -245,7 +245,7 @@ symm_status symm__channel_cache(struct symm_team_channel *channel)
 {
     if (__builtin_expect(channel->prepared != NULL, 1))
         return SYMM_OK;
-    channel->prepared = calloc(SYMM_SITES + 1, sizeof(*channel->prepared));
+    channel->prepared = calloc(SYMM_ENTRIES, sizeof(*channel->prepared));
     if (!channel->prepared)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a channel's call cache");
     return SYMM_OK;

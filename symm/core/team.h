@@ -50,6 +50,7 @@ struct symm_prepared_call {
     const struct symm_plan_site *planned;
     uint32_t extra;
     bool left_out; /* the entry barrier of a put: the plan does without, nothing runs */
+    const struct symm_cuda_pointers *pointers; /* of a captured call; NULL: by offset */
     symm_kernel_fn kernel;
     struct symm_args args;
 };
@@ -63,10 +64,11 @@ struct symm_team_channel {
     double timeout;    /* seconds, of the call that runs */
     double slow_since; /* when the call's first slow wait began, */
     bool waits_slowly; /* if one has */
-    struct symm_prepared_call *prepared; /* [SYMM_SITES + 1], last: a plan's barriers; owned */
+    /* [SYMM_ENTRIES]: those of the cache, a plan's barriers, a captured call; owned. */
+    struct symm_prepared_call *prepared;
     const struct symm_prepared_call *last;
     /* Launches on a device: */
-    struct symm_cuda_entry *launches; /* [SYMM_SITES + 1], beside `prepared`; owned */
+    struct symm_cuda_entry *launches; /* [SYMM_ENTRIES], beside `prepared`; owned */
     /* Whose the channel is there (cuda/channel.c): */
     uint64_t stream_id, key;   /* 0: no stream's */
     uint64_t used;             /* the number of the team's call that used it last */
@@ -130,6 +132,8 @@ struct symm_team {
     size_t buffer_count, buffer_capacity;
     struct symm_registration *registrations; /* in order; owned */
     uint64_t registered;                     /* ever */
+    bool capturing; /* between capture_begin and _end; guarded by `channels` */
+    struct symm_capture *capture; /* captured calls; NULL: no bracket yet; owned */
     struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
     size_t plan_end; /* where the plan's arena ends in the heap; 0: no plan */
     struct symm_pad *pad[SYMM_MAX_RANKS]; /* by team rank; NULL: on another host */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/captured.h"
 #include "core/failure.h"
 #include "cuda/channel_table.h"
 #include "cuda/launcher.h"
@@ -29,8 +30,9 @@
 struct facts {
     symm_status status;
     uint32_t channel, tag, counter, missing, signal;
-    uint32_t before; /* 1 + number of the team whose call before it failed; 0: none */
-    uint32_t queued; /* bit m: missing member m's host had queued the call */
+    uint32_t before;   /* 1 + number of the team whose call before it failed; 0: none */
+    uint32_t pointers; /* 1 + the captured call that had no addresses; 0: none */
+    uint32_t queued;   /* bit m: missing member m's host had queued the call */
     uint64_t seen[SYMM_DEVICE_RANKS];
     double timeout; /* seconds, of the team */
 };
@@ -83,11 +85,13 @@ static void facts_read(const symm_team *team, struct facts *facts)
     facts->queued =
         __atomic_load_n(&symm__cuda_extended(team->cuda)->held_up, __ATOMIC_RELAXED) &
         facts->missing;
-    if (facts->status == SYMM_ERR_ABORTED)
+    facts->before = facts->pointers = 0;
+    if (facts->status == SYMM_ERR_ABORTED) {
         facts->before =
             __atomic_load_n(&symm__cuda_extended(team->cuda)->before, __ATOMIC_RELAXED);
-    else
-        facts->before = 0;
+        facts->pointers = __atomic_load_n(&symm__cuda_extended(team->cuda)->pointers,
+                                          __ATOMIC_RELAXED);
+    }
     for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
         facts->seen[m] = __atomic_load_n(&record->seen[m], __ATOMIC_RELAXED);
     if (facts->channel > SYMM_CHANNELS)
@@ -579,6 +583,22 @@ static symm_status report_before(symm_team *team, const struct facts *facts)
                            other);
 }
 
+/* A replay whose addresses were not there. SYMM_OK: the list of captured calls is in use. */
+static symm_status report_pointers(symm_team *team, const struct facts *facts,
+                                   bool waited)
+{
+    char text[SYMM_ERROR_BYTES];
+
+    if (symm__captured_text(team, facts->pointers - 1, text, sizeof(text)))
+        return symm__team_fail(team, SYMM_ERR_ABORTED, "%s", text);
+    if (!waited)
+        return SYMM_OK;
+    return symm__team_fail(team, SYMM_ERR_ABORTED,
+                           "rank %d has replayed a captured call whose memory was "
+                           "released, or before symm_team_capture_end",
+                           team->ctx->rank);
+}
+
 /* SYMM_OK: the reason is not known yet. */
 static symm_status explain(symm_team *team, const struct facts *facts, bool waited)
 {
@@ -590,6 +610,8 @@ static symm_status explain(symm_team *team, const struct facts *facts, bool wait
         return status;
     if (facts->status == SYMM_ERR_MISMATCH)
         return report_mismatch(team, facts);
+    if (facts->pointers != 0)
+        return report_pointers(team, facts, waited);
     if (facts->before != 0)
         return report_before(team, facts);
     /* A peer that cancelled its arrival will report the reason, or did before it ended. */

@@ -199,6 +199,7 @@ static void fill_args(const struct symm_team_channel *channel,
         .root = from->root,
         .peer = -1,
         .signal = -1,
+        .pointers = prepared->pointers,
     };
 }
 
@@ -219,6 +220,7 @@ static bool find_kernel(const struct symm_cuda_query *ask,
     if (symm__cuda_kernel_find(ask, kernel, shape))
         return true;
     staged.algorithm = SYMM_ALGORITHM_COPY_IN;
+    staged.by_pointer = false;
     return ask->blocks > 0 && symm__cuda_kernel_find(&staged, kernel, shape);
 }
 
@@ -267,11 +269,12 @@ symm_status symm__cuda_prepare(struct symm_team_channel *channel,
     symm_status status;
 
     if (!channel->launches)
-        channel->launches = calloc(SYMM_SITES + 1, sizeof(*channel->launches));
+        channel->launches = calloc(SYMM_ENTRIES, sizeof(*channel->launches));
     if (!channel->launches)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a channel's launches");
     fill_args(channel, prepared, query, &entry.args);
     entry.ask = symm__cuda_ask(query, prepared->algorithm);
+    entry.ask.by_pointer = prepared->pointers != NULL;
     status = take_shape(channel, prepared, &entry, 0);
     if (status != SYMM_OK)
         return status;

@@ -52,6 +52,9 @@ struct symm_cuda_team {
     struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
     struct symm_cuda_map keys;  /* last keys, by stream that lost its channel; owned */
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
+    /* Entries of captured calls, in chunks (pointers.c); owned. */
+    struct symm_cuda_pointers_chunk **chunks;
+    size_t chunk_count;
     /* By member: where words of copy-engine calls lie (tokens.c); owned. */
     struct symm_cuda_tokens *tokens[SYMM_DEVICE_RANKS];
     bool tokens_asked, tokens_shared; /* sharing them was tried; all members have all */
@@ -283,6 +286,15 @@ struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int member
                                                struct symm_cuda_words **device);
 /* drained: no operation of this rank uses the words any more. */
 void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained);
+
+/* pointers.c: see device_ops.h */
+symm_status symm__cuda_pointers_add(symm_team *team, size_t index,
+                                    const struct symm_cuda_pointers **entry);
+symm_status symm__cuda_pointers_write(symm_team *team, size_t first, size_t count,
+                                      const struct symm_cuda_pointers *entries);
+symm_status symm__cuda_pointers_release(symm_team *team, const size_t *list,
+                                        size_t count);
+void symm__cuda_pointers_free(struct symm_cuda_team *cuda);
 
 /* one_sided.c */
 symm_status symm__cuda_transfer(const struct symm_transfer *transfer, void *stream,

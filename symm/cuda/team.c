@@ -172,6 +172,7 @@ static void team_forget(symm_team *team, bool drained)
     symm__cuda_multicast_finish(&cuda->multicast);
     symm__cuda_words_free(cuda);
     symm__cuda_tokens_close(cuda, drained);
+    symm__cuda_pointers_free(cuda);
     symm__cuda_channel_close(team);
     symm__cuda_local_free(team->ctx->backend, cuda->state);
     symm__cuda_local_free(team->ctx->backend, cuda->device);

@@ -19,6 +19,7 @@
 #include "core/registered.h"
 #include "core/segments.h"
 #include "engine/runtime.h"
+#include "memory/rendezvous.h"
 #include "memory/team_plan.h"
 #include "util/hash.h"
 #include "util/status.h"
@@ -317,7 +318,8 @@ static symm_status rendezvous(symm_team *team)
  * A rank did not take part, and the team has failed. The best reason is in a member's record,
  * then by a process that has died: a peer that hung up may have left because of it.
  */
-static symm_status peer_failure(symm_team *team, symm_status status)
+symm_status symm__rendezvous_failed(symm_team *team, const char *what,
+                                    symm_status status)
 {
     symm_ctx *ctx = team->ctx;
     char sentence[SYMM_ERROR_BYTES], name[64];
@@ -336,9 +338,8 @@ static symm_status peer_failure(symm_team *team, symm_status status)
         if (m != team->rank && ctx->control[rank] &&
             symm__process_died(&ctx->process[rank], live, &why) == SYMM_ERR_PEER_DEAD)
             return symm__team_fail(team, SYMM_ERR_PEER_DEAD,
-                                   "rank %d %s before a rendezvous of %s was complete",
-                                   rank, why,
-                                   symm__team_name(team, name, sizeof(name)));
+                                   "rank %d %s before %s of %s was complete", rank, why,
+                                   what, symm__team_name(team, name, sizeof(name)));
     }
     return symm__team_fail(team, status, "%s", sentence);
 }
@@ -358,6 +359,6 @@ symm_status symm_rendezvous(symm_team *team)
     team->ctx->in_rendezvous = NULL;
     pthread_mutex_unlock(&team->ctx->lock);
     if (status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_PEER_DEAD)
-        return peer_failure(team, status);
+        return symm__rendezvous_failed(team, "a rendezvous", status);
     return status;
 }

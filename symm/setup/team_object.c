@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "call/channel.h"
+#include "core/captured.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "core/registered.h"
@@ -273,6 +274,7 @@ void symm__team_free(symm_team *team)
     symm__engine_team_close(team);
     local_close(team);
     symm__plan_close(team);
+    symm__captured_close(team);
     symm__registered_close(team);
     symm__memory_release(team);
     if (team->ctx->thread_group && team->slot != 0)

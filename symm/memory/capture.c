@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * capture.c - the bracket around captures of graphs that use memory which is not symmetric.
+ *
+ * Between its ends captured calls get an entry each (core/captured.h). The second end is two
+ * exchanges: one with all that the ranks must agree on and map, one that reports whether every
+ * rank could. Then the entries become ready.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/captured.h"
+#include "core/device_ops.h"
+#include "core/failure.h"
+#include "memory/rendezvous.h"
+#include "oob/oob.h"
+#include "util/status.h"
+
+static symm_status check(const symm_team *team, const char *function)
+{
+    symm_status status = symm__team_check_in(team, function);
+
+    if (status != SYMM_OK)
+        return status;
+    if (!team->device_ops || team->hierarchy)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "%s: the team's calls do not use peers' memory from graphs: "
+                          "it is on %s; capture without a bracket",
+                          function,
+                          team->hierarchy ? "several hosts" : "the host backend");
+    return symm__team_failed(team);
+}
+
+symm_status symm_team_capture_begin(symm_team *team)
+{
+    symm_status status = check(team, __func__);
+
+    if (status != SYMM_OK)
+        return status;
+    pthread_mutex_lock(&team->channels);
+    if (team->capturing)
+        status = symm__fail(SYMM_ERR_IN_USE,
+                            "symm_team_capture_begin: the team's bracket has begun "
+                            "already; end it first (symm_team_capture_end)");
+    else
+        status = symm__captured_begin(team);
+    pthread_mutex_unlock(&team->channels);
+    return status;
+}
+
+/* The exchange that tells whether all could map all. With the context locked. */
+static symm_status agree(symm_team *team, symm_status mine)
+{
+    struct symm_oob_message acks[SYMM_MAX_RANKS] = {0};
+    symm_status status =
+        symm__team_exchange(team, "capture end: have all mapped all?",
+                            team->ctx->timeout, mine, NULL, 0, NULL, 0, acks);
+
+    symm__oob_messages_finish(acks, team->size);
+    return status;
+}
+
+/* With the context locked. *ended: as symm__captured_ready has it. */
+static symm_status end(symm_team *team, bool *ended)
+{
+    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    int *fds, fds_count;
+    size_t count;
+    void *bytes;
+    symm_status status = symm__captured_pack(team, &bytes, &count, &fds, &fds_count);
+
+    status = symm__team_exchange(team, "capture end", team->ctx->timeout, status, bytes,
+                                 count, fds, fds_count, messages);
+    free(bytes);
+    free(fds);
+    if (status == SYMM_OK)
+        status = symm__captured_compare(team, messages);
+    if (status == SYMM_OK) /* equal messages: all come to this exchange, or none */
+        status = agree(team, symm__captured_map(team, messages));
+    if (status == SYMM_OK)
+        status = symm__captured_ready(team, messages, ended);
+    else
+        symm__captured_fail(team);
+    symm__oob_messages_finish(messages, team->size);
+    return status;
+}
+
+/* Calls that are under way may use memory that a peer has released. */
+static void sweep(symm_team *team)
+{
+    team->ctx->device_ops->settle(team->ctx);
+    pthread_mutex_lock(&team->ctx->lock);
+    symm__captured_sweep(team);
+    pthread_mutex_unlock(&team->ctx->lock);
+}
+
+symm_status symm_team_capture_end(symm_team *team)
+{
+    symm_status status = symm__team_check(team);
+    bool begun, ended = false;
+
+    if (status != SYMM_OK)
+        return status;
+    pthread_mutex_lock(&team->channels);
+    begun = team->capturing;
+    team->capturing = false;
+    pthread_mutex_unlock(&team->channels);
+    if (!begun)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_team_capture_end: no symm_team_capture_begin came "
+                          "before it");
+    pthread_mutex_lock(&team->ctx->lock);
+    team->ctx->in_rendezvous = team;
+    status = symm__team_failed(team);
+    if (status == SYMM_OK)
+        status = end(team, &ended);
+    else
+        symm__captured_fail(team);
+    team->ctx->in_rendezvous = NULL;
+    pthread_mutex_unlock(&team->ctx->lock);
+    if (ended)
+        sweep(team);
+    if (status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_PEER_DEAD)
+        return symm__rendezvous_failed(team, "the end of a capture", status);
+    return status;
+}
+
+symm_status symm_team_capture_release(symm_team *team, const void *ptr, size_t bytes)
+{
+    symm_status status = symm__team_check(team);
+    char sentence[SYMM_ERROR_BYTES];
+
+    if (status != SYMM_OK)
+        return status;
+    status = symm__captured_release(team, ptr, bytes);
+    if (status == SYMM_OK)
+        return SYMM_OK;
+    /* Replays might go on with memory that the caller frees. */
+    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    (void)symm__team_fail(team, SYMM_ERR_ABORTED,
+                          "rank %d could not end captured calls whose memory goes: %s",
+                          team->ctx->rank, sentence);
+    return symm__fail_quiet(status, sentence);
+}
