@@ -134,6 +134,8 @@ struct symm_cuda_args {
     /* Of a kernel ..._by_pointer: where the members' arrays lie, instead of in_offset,
      * out_offset and in_step. Else NULL. */
     const struct symm_cuda_pointers *pointers;
+    symm_norm
+        norm; /* all_reduce_norm; last, so that other kernels stay what they are */
 };
 
 /* One kernel function, named as in its module. */
@@ -160,6 +162,8 @@ struct symm_cuda_query {
     uint32_t blocks; /* of the grid at most (budget.h); 0: no such limit */
     bool by_pointer; /* its addresses come from symm_cuda_args.pointers */
     struct symm_cuda_scratch scratch;
+    uint64_t rows; /* all_reduce_norm */
+    uint32_t hidden;
 };
 
 /* enum values beyond the collectives, for kernels of one-sided calls */
@@ -183,6 +187,11 @@ bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
 void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors,
                          struct symm_cuda_kernel *kernel,
                          struct symm_cuda_shape *shape);
+/* The kernel of an all_reduce_norm that takes `rows` x `hidden` sums from args.out and does the
+ * rest; it takes no channel, and the all_reduce is the kernel before it on the stream. */
+void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
+                          int processors, struct symm_cuda_kernel *kernel,
+                          struct symm_cuda_shape *shape);
 /* Bytes of scratch a channel needs for the regions' sizes that kernels/cuda/table.c asks for.
  * Fills offsets relative to `begin`; returns the end. All channels together stay below 110
  * MiB. */

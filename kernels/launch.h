@@ -13,6 +13,7 @@
 
 #include "kernels/reduce/reduce.h"
 #include "symm/device.h"
+#include "symm/norm.h"
 #include "symm/symm.h"
 
 enum symm_kind {
@@ -20,7 +21,8 @@ enum symm_kind {
 #define SYMM_KIND_ENUM(id, value, name) SYMM_KIND_##id = value,
     SYMM_COLLECTIVE_MAP(SYMM_KIND_ENUM)
 #undef SYMM_KIND_ENUM
-        SYMM_KIND_COUNT
+        SYMM_KIND_ALL_REDUCE_NORM, /* symm/norm.h */
+    SYMM_KIND_COUNT
 };
 
 /* "all_reduce" */
@@ -31,7 +33,7 @@ static inline const char *symm__kind_name(enum symm_kind kind)
 #define SYMM_KIND_NAME(id, value, name) [SYMM_KIND_##id] = name,
         SYMM_COLLECTIVE_MAP(SYMM_KIND_NAME)
 #undef SYMM_KIND_NAME
-    };
+            [SYMM_KIND_ALL_REDUCE_NORM] = "all_reduce_norm"};
 
     return (unsigned)kind < SYMM_KIND_COUNT ? names[kind] : "unknown";
 }
@@ -39,7 +41,15 @@ static inline const char *symm__kind_name(enum symm_kind kind)
 /* Whether the kind combines the ranks' elements, so that dtype and op count. */
 static inline bool symm__kind_reduces(enum symm_kind kind)
 {
-    return kind == SYMM_KIND_ALL_REDUCE || kind == SYMM_KIND_REDUCE_SCATTER;
+    return kind == SYMM_KIND_ALL_REDUCE || kind == SYMM_KIND_REDUCE_SCATTER ||
+           kind == SYMM_KIND_ALL_REDUCE_NORM;
+}
+
+/* The collective that moves the data: an all_reduce_norm is an all_reduce and work on its
+ * result that concerns one rank alone. */
+static inline enum symm_kind symm__kind_moves(enum symm_kind kind)
+{
+    return kind == SYMM_KIND_ALL_REDUCE_NORM ? SYMM_KIND_ALL_REDUCE : kind;
 }
 
 /* The barriers of a call that a plan has placed; any other call has both. */
@@ -67,6 +77,7 @@ struct symm_args {
     int root;
     uint32_t barriers;   /* symm__host_planned: SYMM_BARRIER_... that it keeps */
     symm_kernel_fn body; /* symm__host_planned: what runs between them */
+    symm_norm norm;      /* all_reduce_norm; else rows and hidden are 0 */
 };
 
 /* A channel of a team as one rank sees it. Indices are team ranks. */
