@@ -134,8 +134,9 @@ struct symm_cuda_args {
     /* Of a kernel ..._by_pointer: where the members' arrays lie, instead of in_offset,
      * out_offset and in_step. Else NULL. */
     const struct symm_cuda_pointers *pointers;
-    symm_norm
-        norm; /* all_reduce_norm; last, so that other kernels stay what they are */
+    /* all_reduce_norm; last, so that other kernels stay what they are. rows: of this launch */
+    symm_norm norm;
+    uint64_t scale_step; /* SYMM_NORM_QUANT_GROUP_COLUMN: floats from a group's to the next's */
 };
 
 /* One kernel function, named as in its module. */

@@ -78,6 +78,7 @@ struct symm_args {
     uint32_t barriers;   /* symm__host_planned: SYMM_BARRIER_... that it keeps */
     symm_kernel_fn body; /* symm__host_planned: what runs between them */
     symm_norm norm;      /* all_reduce_norm; else rows and hidden are 0 */
+    symm_kernel_fn sum;  /* all_reduce_norm: the all_reduce into `out` */
 };
 
 /* A channel of a team as one rank sees it. Indices are team ranks. */
@@ -105,6 +106,9 @@ symm_kernel_fn symm__host_kernel(enum symm_kind kind, enum symm_algorithm algori
  * in use by a peer until then.
  */
 symm_status symm__host_planned(struct symm_state *state, const struct symm_args *args);
+/* An all_reduce_norm: args->sum, then the rest. */
+symm_status symm__host_all_reduce_norm(struct symm_state *state,
+                                       const struct symm_args *args);
 /* What the algorithm does between its barriers, given that it has a kernel for it. */
 symm_kernel_fn symm__host_body(enum symm_kind kind, enum symm_algorithm algorithm,
                                size_t bytes);

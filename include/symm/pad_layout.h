@@ -40,7 +40,8 @@ struct symm_site {
     uint32_t in_high, in_low; /* offsets in the heap, ~0: not symmetric */
     uint32_t out_high, out_low;
     char name[SYMM_SITE_NAME_BYTES];
-    uint32_t reserved[15];
+    uint32_t options; /* all_reduce_norm: a hash of them; `root`: columns of a row */
+    uint32_t reserved[14];
 };
 
 /* ---- Pads ------------------------------------------------------------------------ */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "call/channel.h"
+#include "call/collective.h"
 #include "call/hierarchical.h"
 #include "call/prepare.h"
 #include "call/work.h"
@@ -54,10 +55,11 @@ static inline bool is_cached(const struct symm_prepared_call *entry,
     const struct symm_args *args = &entry->args;
 
     return entry->generation == __atomic_load_n(&ctx->generation, __ATOMIC_RELAXED) &&
-           args->in == rq->in && args->out == rq->out && args->count == rq->count &&
+           args->in == rq->in && entry->out == rq->out && args->count == rq->count &&
            args->site.kind == (uint8_t)rq->kind &&
            args->site.dtype == (uint8_t)rq->dtype && args->site.op == (uint8_t)rq->op &&
            args->root == rq->root && entry->numerics == call->numerics &&
+           (!rq->norm || memcmp(&args->norm, rq->norm, sizeof(args->norm)) == 0) &&
            is_same_choice(entry, call) &&
            (call->site ? strcmp(call->site, args->site.name) == 0
                        : args->site.name[0] == '\0');
@@ -71,6 +73,9 @@ static inline struct symm_prepared_call *cache_slot(struct symm_team_channel *ch
                      (uintptr_t)call->site * 31 ^ rq->count * 7 ^
                      (uintptr_t)rq->kind * 63;
 
+    if (rq->norm) /* a layer's calls may differ in weight and residual alone */
+        hash ^= (uintptr_t)rq->norm->weight >> 5 ^ (uintptr_t)rq->norm->bias >> 7 ^
+                (uintptr_t)rq->norm->residual_in >> 6;
     return &channel->prepared[(hash ^ hash >> 8 ^ hash >> 16) & (SYMM_SITES - 1)];
 }
 
@@ -175,8 +180,7 @@ static inline symm_status find_entry(struct symm_team_channel *channel,
  * channel. Its entry is not one of the cache's: the planned call's entry stays what it is. */
 static symm_status launch_barrier(struct symm_team_channel *channel, double timeout)
 {
-    const struct symm_request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
-                                    SYMM_UINT8,        SYMM_SUM, 0};
+    const struct symm_request rq = {.kind = SYMM_KIND_BARRIER, .dtype = SYMM_UINT8};
     struct symm_prepared_call *entry = &channel->prepared[SYMM_SITES];
     symm_status status = fill_entry(channel, &rq, &no_call, NULL, entry);
 
@@ -212,7 +216,13 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     return team->device_ops->engine(&call, channel->stream, work);
 }
 
-/* A call with the barriers and fills of its plan around it; *work is for the end of the last. */
+/* Whether what follows the sum is a launch of its own. */
+static bool rest_of_norm(const struct symm_prepared_call *entry)
+{
+    return entry->args.norm.rows > 0 && entry->part == 0;
+}
+
+/* A call with the barriers and fills of its plan around it, and the rest of an all_reduce_norm; *work is for the end of the last. */
 static symm_status launch_around(struct symm_team_channel *channel,
                                  const struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)
@@ -227,6 +237,8 @@ static symm_status launch_around(struct symm_team_channel *channel,
         status = launch_barrier(channel, timeout);
     if (status == SYMM_OK && !entry->left_out)
         status = launch_entry(channel, entry, timeout, NULL);
+    if (status == SYMM_OK && rest_of_norm(entry))
+        status = device->norm_rest(channel, entry);
     if (status == SYMM_OK && entry->extra & SYMM_BARRIER_EXIT)
         status = launch_barrier(channel, timeout);
     for (int i = 0;
@@ -243,7 +255,7 @@ static symm_status launch_device(struct symm_team_channel *channel,
     size_t bytes;
     void *at;
 
-    if (entry->extra || entry->left_out ||
+    if (entry->extra || entry->left_out || rest_of_norm(entry) ||
         (entry->planned && symm__plan_freed(entry->planned, 0, &at, &bytes)))
         return launch_around(channel, entry, timeout, work);
     return launch_entry(channel, entry, timeout, work);
@@ -292,8 +304,8 @@ symm_status symm__collective_run(struct symm_team_channel *channel,
                                  const struct symm_engine_request *step,
                                  const char *site, double timeout)
 {
-    const struct symm_request rq = {step->kind,  step->in, step->out, step->count,
-                                    step->dtype, step->op, step->root};
+    const struct symm_request rq = {step->kind,  step->in, step->out,  step->count,
+                                    step->dtype, step->op, step->root, NULL};
     const symm_call call = {.size = sizeof(call), .site = *site ? site : NULL};
     struct symm_prepared_call *entry;
     symm_status status = symm__team_failed(channel->team);
@@ -360,7 +372,8 @@ static void record(const struct symm_team_channel *channel,
         [SYMM_KIND_ALL_GATHER] = SYMM_RECORD_ALL_GATHER,
         [SYMM_KIND_BROADCAST] = SYMM_RECORD_BROADCAST,
         [SYMM_KIND_ALL_TO_ALL] = SYMM_RECORD_ALL_TO_ALL,
-        [SYMM_KIND_BARRIER] = SYMM_RECORD_BARRIER};
+        [SYMM_KIND_BARRIER] = SYMM_RECORD_BARRIER,
+        [SYMM_KIND_ALL_REDUCE_NORM] = SYMM_RECORD_ALL_REDUCE};
     const symm_team *team = channel->team;
     const bool moves = rq->kind != SYMM_KIND_BARRIER;
     const size_t block = rq->count * symm_dtype_size(rq->dtype);
@@ -382,8 +395,8 @@ static void record(const struct symm_team_channel *channel,
     symm__record_call(&made, work);
 }
 
-static symm_status collective(symm_team *team, const struct symm_request *rq,
-                              const symm_call *given, symm_work **work)
+symm_status symm__collective(symm_team *team, const struct symm_request *rq,
+                             const symm_call *given, symm_work **work)
 {
     const symm_call *call = given ? given : &no_call;
     struct symm_team_channel *channel;
@@ -422,9 +435,10 @@ symm_status symm_all_reduce(symm_team *team, const void *in, void *out, size_t c
                             symm_dtype dtype, symm_op op, const symm_call *call,
                             symm_work **work)
 {
-    const struct symm_request rq = {SYMM_KIND_ALL_REDUCE, in, out, count, dtype, op, 0};
+    const struct symm_request rq = {
+        SYMM_KIND_ALL_REDUCE, in, out, count, dtype, op, 0, NULL};
 
-    return collective(team, &rq, call, work);
+    return symm__collective(team, &rq, call, work);
 }
 
 symm_status symm_reduce_scatter(symm_team *team, const void *in, void *out,
@@ -432,18 +446,18 @@ symm_status symm_reduce_scatter(symm_team *team, const void *in, void *out,
                                 const symm_call *call, symm_work **work)
 {
     const struct symm_request rq = {
-        SYMM_KIND_REDUCE_SCATTER, in, out, count, dtype, op, 0};
+        SYMM_KIND_REDUCE_SCATTER, in, out, count, dtype, op, 0, NULL};
 
-    return collective(team, &rq, call, work);
+    return symm__collective(team, &rq, call, work);
 }
 
 symm_status symm_all_gather(symm_team *team, const void *in, void *out, size_t count,
                             symm_dtype dtype, const symm_call *call, symm_work **work)
 {
     const struct symm_request rq = {
-        SYMM_KIND_ALL_GATHER, in, out, count, dtype, SYMM_SUM, 0};
+        SYMM_KIND_ALL_GATHER, in, out, count, dtype, SYMM_SUM, 0, NULL};
 
-    return collective(team, &rq, call, work);
+    return symm__collective(team, &rq, call, work);
 }
 
 symm_status symm_broadcast(symm_team *team, const void *in, void *out, size_t count,
@@ -451,28 +465,27 @@ symm_status symm_broadcast(symm_team *team, const void *in, void *out, size_t co
                            symm_work **work)
 {
     const struct symm_request rq = {
-        SYMM_KIND_BROADCAST, in, out, count, dtype, SYMM_SUM, root};
+        SYMM_KIND_BROADCAST, in, out, count, dtype, SYMM_SUM, root, NULL};
 
     if (team && (root < 0 || root >= team->size))
         return symm__fail(SYMM_ERR_INVALID,
                           "broadcast: root %d; the team has ranks 0 to %d", root,
                           team->size - 1);
-    return collective(team, &rq, call, work);
+    return symm__collective(team, &rq, call, work);
 }
 
 symm_status symm_all_to_all(symm_team *team, const void *in, void *out, size_t count,
                             symm_dtype dtype, const symm_call *call, symm_work **work)
 {
     const struct symm_request rq = {
-        SYMM_KIND_ALL_TO_ALL, in, out, count, dtype, SYMM_SUM, 0};
+        SYMM_KIND_ALL_TO_ALL, in, out, count, dtype, SYMM_SUM, 0, NULL};
 
-    return collective(team, &rq, call, work);
+    return symm__collective(team, &rq, call, work);
 }
 
 symm_status symm_barrier(symm_team *team, const symm_call *call, symm_work **work)
 {
-    const struct symm_request rq = {SYMM_KIND_BARRIER, NULL,     NULL, 0,
-                                    SYMM_UINT8,        SYMM_SUM, 0};
+    const struct symm_request rq = {.kind = SYMM_KIND_BARRIER, .dtype = SYMM_UINT8};
 
-    return collective(team, &rq, call, work);
+    return symm__collective(team, &rq, call, work);
 }

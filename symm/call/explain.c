@@ -55,6 +55,10 @@ const char *symm_explain(symm_team *team)
                  symm__kind_name((enum symm_kind)entry->args.site.kind),
                  entry->args.bytes, team->size, symm_algorithm_name(entry->algorithm),
                  team->ctx->ops->name, entry->reason);
+    if (entry->args.norm.rows > 0 && entry->part == 0 && used > 0 &&
+        (size_t)used < sizeof(explanation))
+        used += snprintf(explanation + used, sizeof(explanation) - (size_t)used,
+                         "; this sums, and each rank does the rest apart");
     if (entry->algorithm == SYMM_ALGORITHM_ENGINE && used > 0 &&
         (size_t)used < sizeof(explanation))
         used += snprintf(explanation + used, sizeof(explanation) - (size_t)used,

@@ -27,7 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "call/collective.h"
 #include "call/hierarchical.h"
+#include "call/workspace.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "util/clock.h"
@@ -127,6 +129,11 @@ symm_status symm__hierarchical_choose(const symm_team *team,
 
 /* ---- Steps ------------------------------------------------------------------------ */
 
+static enum symm_kind kind_of(const struct run *run)
+{
+    return symm__kind_moves((enum symm_kind)run->args->site.kind);
+}
+
 static struct symm_engine_request step_of(const struct run *run, enum symm_kind kind,
                                           const void *in, void *out, size_t count,
                                           int root)
@@ -213,39 +220,6 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
     return status == SYMM_OK ? engine_run(run, run->engine->rail, &step) : status;
 }
 
-/* At least `bytes` of memory for this channel alone. */
-static symm_status scratch(struct run *run, size_t bytes, char **at)
-{
-    struct symm_hierarchy *hierarchy = run->hierarchy;
-    symm_ctx *ctx = run->team->ctx;
-    int channel = run->channel->index;
-    size_t wanted = hierarchy->scratch_bytes[channel]
-                        ? 2 * hierarchy->scratch_bytes[channel]
-                        : 65536;
-    void *fresh, **list;
-    symm_status status;
-
-    if (hierarchy->scratch_bytes[channel] < bytes) {
-        wanted = wanted > bytes ? wanted : bytes;
-        list = realloc(hierarchy->outgrown,
-                       (hierarchy->outgrown_count + 1) * sizeof(*list));
-        if (!list)
-            return symm__fail(SYMM_ERR_NOMEM, "no memory for a list");
-        hierarchy->outgrown = list;
-        status = ctx->ops->local_alloc(ctx->backend, wanted, &fresh);
-        if (status != SYMM_OK)
-            return status;
-        /* Kernels may use the old memory, so it stays until the team's end: at most as much. */
-        if (hierarchy->scratch[channel])
-            hierarchy->outgrown[hierarchy->outgrown_count++] =
-                hierarchy->scratch[channel];
-        hierarchy->scratch[channel] = fresh;
-        hierarchy->scratch_bytes[channel] = wanted;
-    }
-    *at = hierarchy->scratch[channel];
-    return SYMM_OK;
-}
-
 /* Where the whole input may be read while the output is written, as NCCL does. All_to_all
  * and reduce_scatter in place copy the input: their output is not where the own block lies. */
 static symm_status source(struct run *run, const void **in)
@@ -254,7 +228,7 @@ static symm_status source(struct run *run, const void **in)
     size_t bytes = (size_t)run->team->size * args->count * run->element;
     struct symm_transfer copy;
     const char *path;
-    char *at;
+    void *at;
     symm_status status;
 
     *in = args->in;
@@ -262,7 +236,7 @@ static symm_status source(struct run *run, const void **in)
         (args->site.kind != SYMM_KIND_ALL_TO_ALL &&
          args->site.kind != SYMM_KIND_REDUCE_SCATTER))
         return SYMM_OK;
-    status = scratch(run, bytes, &at);
+    status = symm__workspace_get(run->channel, bytes, &at);
     if (status != SYMM_OK)
         return status;
     copy = (struct symm_transfer){.team = run->hierarchy->local_team,
@@ -320,13 +294,14 @@ static symm_status reduce_scatter(struct run *run)
     const struct symm_args *args = run->args;
     size_t block = args->count * run->element;
     size_t places = (size_t)run->hierarchy->sizes[0];
-    char *sums;
-    symm_status status = scratch(run, (size_t)run->hierarchy->hosts * block, &sums);
+    void *sums;
+    symm_status status =
+        symm__workspace_get(run->channel, (size_t)run->hierarchy->hosts * block, &sums);
 
     for (int h = 0; status == SYMM_OK && h < run->hierarchy->hosts; h++)
         status = on_host(run, SYMM_KIND_REDUCE_SCATTER,
                          (const char *)args->in + (size_t)h * places * block,
-                         sums + (size_t)h * block, args->count, 0);
+                         (char *)sums + (size_t)h * block, args->count, 0);
     return status == SYMM_OK
                ? between(run, SYMM_KIND_REDUCE_SCATTER, sums, args->out, args->count, 0)
                : status;
@@ -337,14 +312,15 @@ static symm_status all_gather(struct run *run)
     const struct symm_args *args = run->args;
     size_t block = args->count * run->element;
     size_t places = (size_t)run->hierarchy->sizes[0];
-    char *parts;
-    symm_status status = scratch(run, (size_t)run->hierarchy->hosts * block, &parts);
+    void *parts;
+    symm_status status = symm__workspace_get(
+        run->channel, (size_t)run->hierarchy->hosts * block, &parts);
 
     if (status == SYMM_OK)
         status = between(run, SYMM_KIND_ALL_GATHER, args->in, parts, args->count, 0);
     for (int h = 0; status == SYMM_OK && h < run->hierarchy->hosts; h++)
         status =
-            on_host(run, SYMM_KIND_ALL_GATHER, parts + (size_t)h * block,
+            on_host(run, SYMM_KIND_ALL_GATHER, (char *)parts + (size_t)h * block,
                     (char *)args->out + (size_t)h * places * block, args->count, 0);
     return status;
 }
@@ -384,13 +360,13 @@ static symm_status broadcast(struct run *run)
 static symm_status leaders_meet(struct run *run)
 {
     struct symm_engine_request step;
-    char *number;
+    void *number;
     symm_status status;
 
     if (!run->team->device_ops)
         return announce(run, run->engine->rail, run->hierarchy->rail,
                         run->hierarchy->rail_count);
-    status = scratch(run, sizeof(uint64_t), &number);
+    status = symm__workspace_get(run->channel, sizeof(uint64_t), &number);
     step = step_of(run, SYMM_KIND_ALL_REDUCE, number, number, 1, 0);
     step.dtype = SYMM_INT32;
     step.op = SYMM_MAX;
@@ -425,14 +401,13 @@ static symm_status rail_alone(struct run *run)
     const void *in;
     symm_status status = source(run, &in);
 
-    return status == SYMM_OK ? between(run, (enum symm_kind)args->site.kind, in,
-                                       args->out, args->count, 0)
+    return status == SYMM_OK ? between(run, kind_of(run), in, args->out, args->count, 0)
                              : status;
 }
 
 static symm_status steps(struct run *run)
 {
-    enum symm_kind kind = (enum symm_kind)run->args->site.kind;
+    enum symm_kind kind = kind_of(run);
 
     if (run->args->count == 0) /* nothing to move, but it synchronises */
         return barrier(run);

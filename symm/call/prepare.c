@@ -5,10 +5,13 @@
 #include <string.h>
 
 #include "call/hierarchical.h"
+#include "call/norm.h"
+#include "call/workspace.h"
 #include "core/captured.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "engine/runtime.h"
+#include "kernels/reduce/norm.h"
 #include "memory/team_plan.h"
 #include "select/select.h"
 #include "util/hash.h"
@@ -25,6 +28,16 @@ static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
     *low = (uint32_t)offset;
 }
 
+/* What a site shows of an all_reduce_norm beside count and dtype; its name is not covered by the
+ * hash of the fields before it, and neither are these. */
+static void fill_norm(struct symm_site *site, const symm_norm *norm)
+{
+    if (!norm)
+        return;
+    site->root = (int32_t)norm->hidden;
+    site->options = symm__norm_options(norm);
+}
+
 /* A hash of everything the ranks must agree on; never 0, which means "no word yet". */
 static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
                          const char *name, uint32_t barriers)
@@ -35,6 +48,8 @@ static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
 
     hash = symm__fnv(hash, bytes + sizeof(site->tag),
                      offsetof(struct symm_site, name) - sizeof(site->tag));
+    if (site->options)
+        hash = symm__fnv(hash, &site->options, sizeof(site->options));
     tag = symm__fnv_short(name ? symm__fnv_text(hash, name) : hash);
     return tag ? tag : 1;
 }
@@ -55,7 +70,7 @@ static bool reads_all(enum symm_kind kind, enum symm_algorithm algorithm)
     case SYMM_ALGORITHM_TWO_SHOT_PULL:
         return kind != SYMM_KIND_BROADCAST;
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
-        return kind == SYMM_KIND_ALL_REDUCE;
+        return symm__kind_moves(kind) == SYMM_KIND_ALL_REDUCE;
     default:
         return writes_all(algorithm);
     }
@@ -76,6 +91,7 @@ static void fill_site(const symm_team *team, struct symm_prepared_call *entry,
     site->dtype = (uint8_t)rq->dtype;
     site->algorithm = (uint8_t)entry->algorithm;
     site->root = rq->root;
+    fill_norm(site, rq->norm);
     site_offset(&site->in_high, &site->in_low,
                 reads_all(rq->kind, entry->algorithm)
                     ? args->in_offset - (size_t)team->rank * args->in_step
@@ -99,6 +115,7 @@ uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
                              .root = rq->root};
 
     site_offset(&site.count_high, &site.count_low, rq->count);
+    fill_norm(&site, rq->norm);
     /* In place, all_gather's inputs and reduce_scatter's outputs differ by rank. */
     if (rq->kind != SYMM_KIND_BROADCAST && rq->kind != SYMM_KIND_ALL_GATHER)
         site_offset(&site.in_high, &site.in_low,
@@ -158,33 +175,50 @@ static symm_status check_bound(const symm_team *team, const struct symm_request 
                : SYMM_OK;
 }
 
+/* The plan's algorithm and barriers. *part as in symm__choose_norm. */
+static symm_status choose_planned(const symm_team *team, const struct symm_request *rq,
+                                  const struct symm_select_query *query,
+                                  struct symm_prepared_call *entry,
+                                  struct symm_selection *answer, uint64_t *part)
+{
+    const symm_plan_op *op = entry->planned->op;
+    const bool by_size = op->up_to > 0;
+    uint32_t *barriers = &entry->args.barriers;
+    symm_status status = check_bound(team, rq, entry->planned);
+
+    if (status != SYMM_OK)
+        return status;
+    *barriers = (op->entry_barrier ? SYMM_BARRIER_ENTRY : 0) |
+                (op->exit_barrier ? SYMM_BARRIER_EXIT : 0);
+    return rq->norm ? symm__choose_planned_norm(query, op->algorithm, by_size, answer,
+                                                part, barriers, &entry->extra)
+                    : symm__choose_planned(query, op->algorithm, by_size, answer,
+                                           barriers, &entry->extra);
+}
+
 /* Takes algorithm and barriers from the plan, or chooses the algorithm. */
 static symm_status choose(const symm_team *team, const struct symm_request *rq,
                           const symm_call *call, const struct symm_select_query *query,
                           struct symm_prepared_call *entry)
 {
     struct symm_selection answer;
+    uint64_t part = 0;
     symm_status status = find_planned(team, rq, call, entry);
 
     if (status != SYMM_OK)
         return status;
-    if (entry->planned) {
-        const symm_plan_op *op = entry->planned->op;
-
-        entry->args.barriers = (op->entry_barrier ? SYMM_BARRIER_ENTRY : 0) |
-                               (op->exit_barrier ? SYMM_BARRIER_EXIT : 0);
-        status = check_bound(team, rq, entry->planned);
-        if (status == SYMM_OK)
-            status = symm__choose_planned(query, op->algorithm, op->up_to > 0, &answer,
-                                          &entry->args.barriers, &entry->extra);
-    } else {
+    if (entry->planned)
+        status = choose_planned(team, rq, query, entry, &answer, &part);
+    else if (rq->norm)
+        status = symm__choose_norm(query, &answer, &part);
+    else
         status = symm__choose(query, &answer);
-        if (status == SYMM_OK)
-            entry->estimate = symm__estimate(query, answer.algorithm);
-    }
     if (status != SYMM_OK)
         return status;
+    if (!entry->planned && !rq->norm)
+        entry->estimate = symm__estimate(query, answer.algorithm);
     entry->algorithm = answer.algorithm;
+    entry->part = part;
     entry->reason = entry->left_out
                         ? "the plan orders the put of this site without it: nothing ran"
                         : answer.reason;
@@ -252,7 +286,7 @@ static symm_status choose_captured(symm_team *team, const struct symm_request *r
     bool taken = false;
     symm_status status;
 
-    if (rq->kind == SYMM_KIND_BARRIER || symm__plan_find(team, call->site))
+    if (rq->kind == SYMM_KIND_BARRIER || rq->norm || symm__plan_find(team, call->site))
         return choose(team, rq, call, query, entry);
     direct.in_symmetric = direct.out_symmetric = true;
     status = choose(team, rq, call, &direct, entry);
@@ -262,25 +296,40 @@ static symm_status choose_captured(symm_team *team, const struct symm_request *r
     return status != SYMM_OK || taken ? status : choose(team, rq, call, query, entry);
 }
 
+/* ---- Kernels ------------------------------------------------------------------------ */
+
+/* The kernel of a collective that moves data. */
+static symm_kernel_fn host_kernel(const symm_team *team, enum symm_kind kind,
+                                  struct symm_prepared_call *entry)
+{
+    struct symm_args *args = &entry->args;
+
+    if (team->hierarchy)
+        return symm__host_hierarchical;
+    if (entry->algorithm == SYMM_ALGORITHM_ENGINE) {
+        args->body = symm__host_engine;
+        return entry->planned ? symm__host_planned : symm__host_engine;
+    }
+    if (!entry->planned && !entry->left_out)
+        return symm__host_kernel(kind, entry->algorithm, args->bytes);
+    args->body =
+        entry->left_out ? NULL : symm__host_body(kind, entry->algorithm, args->bytes);
+    return symm__host_planned;
+}
+
 static void take_host_kernel(const symm_team *team, const struct symm_request *rq,
                              struct symm_prepared_call *entry)
 {
     struct symm_args *args = &entry->args;
 
-    args->reduce = symm__reduce_find(team->ctx->isa, rq->dtype, rq->op);
-    if (entry->algorithm == SYMM_ALGORITHM_ENGINE) {
-        entry->kernel = entry->planned ? symm__host_planned : symm__host_engine;
-        args->body = symm__host_engine;
+    args->reduce = rq->norm && symm__norm_partial(rq->norm, team->size)
+                       ? symm__reduce_partial(rq->dtype)
+                       : symm__reduce_find(team->ctx->isa, rq->dtype, rq->op);
+    entry->kernel = host_kernel(team, symm__kind_moves(rq->kind), entry);
+    if (!rq->norm)
         return;
-    }
-    if (!entry->planned && !entry->left_out) {
-        entry->kernel = symm__host_kernel(rq->kind, entry->algorithm, args->bytes);
-        return;
-    }
-    entry->kernel = symm__host_planned;
-    args->body = entry->left_out
-                     ? NULL
-                     : symm__host_body(rq->kind, entry->algorithm, args->bytes);
+    args->sum = entry->kernel;
+    entry->kernel = symm__host_all_reduce_norm;
 }
 
 /* Prepares the launch of the entry. For an engine's operation that is a barrier with the call's
@@ -308,6 +357,49 @@ static symm_status take_launch(struct symm_team_channel *channel,
     return channel->team->device_ops->prepare(channel, &announced, index, &barrier);
 }
 
+static symm_status choose_hierarchical(const symm_team *team,
+                                       const struct symm_select_query *query,
+                                       struct symm_prepared_call *entry)
+{
+    struct symm_select_query sum = *query;
+
+    sum.kind = symm__kind_moves(query->kind);
+    return symm__hierarchical_choose(team, &sum, entry);
+}
+
+/* All ranks get the same bits, and partial sums are rounded in rank order alone. */
+static void describe_norm(const symm_team *team, const struct symm_request *rq,
+                          struct symm_select_query *query)
+{
+    if (!rq->norm)
+        return;
+    query->rows = rq->norm->rows;
+    query->hidden = (uint32_t)rq->norm->hidden;
+    query->partial = symm__norm_partial(rq->norm, team->size);
+    if (query->numerics < SYMM_NUMERICS_SAME_BITS)
+        query->numerics = SYMM_NUMERICS_SAME_BITS;
+    if (query->partial && query->numerics < SYMM_NUMERICS_RANK_ORDER)
+        query->numerics = SYMM_NUMERICS_RANK_ORDER;
+}
+
+/* An all_reduce_norm that is not one kernel is an all_reduce into an output or, if no output takes
+ * sums, into a workspace. */
+static symm_status take_norm(struct symm_team_channel *channel,
+                             const struct symm_request *rq,
+                             struct symm_prepared_call *entry,
+                             struct symm_select_query *query)
+{
+    struct symm_args *args = &entry->args;
+
+    args->norm = *rq->norm;
+    if (entry->part > 0)
+        return SYMM_OK;
+    query->kind = SYMM_KIND_ALL_REDUCE;
+    if (args->out || args->bytes == 0)
+        return SYMM_OK;
+    return symm__workspace_get(channel, args->bytes, &args->out);
+}
+
 symm_status symm__call_prepare(struct symm_team_channel *channel,
                                const struct symm_request *rq, const symm_call *call,
                                const struct symm_checked *checked, size_t index,
@@ -332,6 +424,7 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     }
     if (status != SYMM_OK)
         return status;
+    describe_norm(team, rq, &query);
     query.bytes = checked->bytes;
     query.overlap = checked->overlap;
     query.in_symmetric = checked->in_symmetric;
@@ -342,7 +435,7 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
         team->device_ops->describe(channel, args, &query);
     symm__engine_describe(team, rq->root, &query);
     if (team->hierarchy)
-        status = symm__hierarchical_choose(team, &query, entry);
+        status = choose_hierarchical(team, &query, entry);
     else if (team->capturing && channel->captured)
         status = choose_captured(team, rq, call, checked, &query, entry);
     else
@@ -350,7 +443,7 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     if (status != SYMM_OK)
         return status;
     args->in = rq->in;
-    args->out = rq->out;
+    args->out = entry->out = rq->out;
     args->count = rq->count;
     args->element = symm_dtype_size(rq->dtype);
     args->bytes = query.bytes;
@@ -359,16 +452,18 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
         rq->kind == SYMM_KIND_ALL_GATHER && query.overlap && !entry->pointers
             ? args->bytes
             : 0;
+    args->in_step = rq->kind == SYMM_KIND_ALL_GATHER && query.overlap ? args->bytes : 0;
+    if (rq->norm)
+        status = take_norm(channel, rq, entry, &query);
+    if (status != SYMM_OK)
+        return status;
     fill_site(team, entry, rq, call);
-    if (team->hierarchy) {
-        entry->kernel = symm__host_hierarchical;
-    } else if (team->device_ops) {
-        status = take_launch(channel, entry, index, &query);
-        if (status != SYMM_OK)
-            return status;
-    } else {
+    if (!team->device_ops)
         take_host_kernel(team, rq, entry);
-    }
+    else if (!team->hierarchy)
+        status = take_launch(channel, entry, index, &query);
+    if (status != SYMM_OK)
+        return status;
     entry->forced = call->algorithm != NULL;
     entry->numerics = call->numerics;
     /* A name longer than the entry holds cannot be compared: such calls are not cached. */

@@ -2,6 +2,7 @@
 /* request.c - see request.h. */
 #include "call/request.h"
 
+#include "call/norm.h"
 #include "core/device_ops.h"
 #include "util/dtype.h"
 #include "util/status.h"
@@ -104,11 +105,14 @@ symm_status symm__request_check(symm_team *team, const struct symm_request *rq,
                                 struct symm_checked *checked)
 {
     size_t in_bytes = 0, out_bytes = 0, element = symm_dtype_size(rq->dtype);
-    bool reads = symm__request_reads(team, rq), writes = rq->kind != SYMM_KIND_BARRIER;
+    bool reads = symm__request_reads(team, rq);
+    bool writes = rq->kind != SYMM_KIND_BARRIER && !(rq->norm && !rq->out);
     symm_status status = check_types(rq);
 
     if (status == SYMM_OK)
         status = check_sizes(team, rq, &in_bytes, &out_bytes);
+    if (status == SYMM_OK && rq->norm)
+        status = symm__norm_check(team, rq->norm);
     if (status == SYMM_OK && reads)
         status = check_pointer("in", rq->in, element, rq);
     if (status == SYMM_OK && writes)

@@ -135,6 +135,9 @@ struct symm_device_ops {
     symm_status (*launch)(struct symm_team_channel *channel,
                           const struct symm_prepared_call *entry, double timeout,
                           symm_work **work);
+    /* After the sums of an all_reduce_norm that is not fused: queues the rest of it. */
+    symm_status (*norm_rest)(struct symm_team_channel *channel,
+                             const struct symm_prepared_call *entry);
     /* For symm_explain, after a sentence: where the channel's last call runs, and with what. */
     void (*explain)(const struct symm_team_channel *channel, char *text, size_t bytes);
     /* A handle for all that the channel's stream has got so far. */

@@ -154,7 +154,8 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
     const char *op = symm_op_name((symm_op)site->op);
     const char *kind = symm__kind_name((enum symm_kind)site->kind);
     const char *algorithm = symm_algorithm_name((symm_algorithm)site->algorithm);
-    bool reduces = symm__kind_reduces((enum symm_kind)site->kind);
+    bool norm = site->kind == SYMM_KIND_ALL_REDUCE_NORM;
+    bool reduces = symm__kind_reduces((enum symm_kind)site->kind) && !norm;
     int used = snprintf(text, bytes, "site %s%s%s (%s", site->name[0] ? "'" : "",
                         site->name[0] ? site->name : "without a name",
                         site->name[0] ? "'" : "", kind);
@@ -164,6 +165,9 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
                          reduces ? " " : "", reduces ? (op ? op : "?") : "",
                          (unsigned long long)count, dtype ? dtype : "?",
                          algorithm ? algorithm : "?");
+    if (used > 0 && (size_t)used < bytes && norm)
+        used += snprintf(text + used, bytes - (size_t)used,
+                         ", rows of %d, options %08x", site->root, site->options);
     if (used > 0 && (size_t)used < bytes && site->kind == SYMM_KIND_BROADCAST)
         used += snprintf(text + used, bytes - (size_t)used, ", root %d", site->root);
     if (used > 0 && (size_t)used < bytes)

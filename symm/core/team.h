@@ -42,6 +42,8 @@ struct symm_prepared_call {
     uint32_t generation; /* of the context; 0 = empty */
     uint32_t numerics;
     bool forced; /* the caller named the algorithm */
+    size_t part; /* rows of one launch of a fused all_reduce_norm; 0: it is not fused */
+    void *out;   /* the request's; args.out may be a workspace instead */
     enum symm_algorithm algorithm;
     const char *reason; /* of the choice */
     struct symm_estimate estimate;
@@ -66,6 +68,8 @@ struct symm_team_channel {
     bool waits_slowly; /* if one has */
     /* [SYMM_ENTRIES]: those of the cache, a plan's barriers, a captured call; owned. */
     struct symm_prepared_call *prepared;
+    void *workspace;   /* call/workspace.h; NULL: none yet; owned */
+    size_t workspace_bytes;
     const struct symm_prepared_call *last;
     /* Launches on a device: */
     struct symm_cuda_entry *launches; /* [SYMM_ENTRIES], beside `prepared`; owned */
@@ -96,10 +100,6 @@ struct symm_hierarchy {
     int rail_count;
     int rail[SYMM_MAX_RANKS]; /* team ranks of the own rail; alone, if it has none */
     double looked;            /* at the ranks of other hosts; with the context locked */
-    void *scratch[SYMM_HOST_CHANNELS]; /* of each channel; owned */
-    size_t scratch_bytes[SYMM_HOST_CHANNELS];
-    void **outgrown; /* device memory that kernels may still use; owned */
-    size_t outgrown_count;
     uint64_t tickets, served; /* calls that were made, that have run */
     pthread_mutex_t turn;
     pthread_cond_t turns;
@@ -141,6 +141,8 @@ struct symm_team {
         *hierarchy; /* its ranks are on several hosts; NULL: on one; owned */
     bool inner;     /* the part on this host of a hierarchical team, which owns it */
     struct symm_team_channel channel[SYMM_CHANNELS];
+    void **outgrown; /* former workspaces, which calls may still use; owned */
+    size_t outgrown_count;
     uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
     uint8_t *ring_ends; /* [2 * size], atomic: a message is under way (call/ring.c); owned */
     int ring_turn;      /* atomic: the member that the last receive from any rank served */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cuda/channel.h"
+#include "cuda/norm.h"
 #include "util/log.h"
 #include "util/status.h"
 
@@ -275,6 +276,7 @@ static const struct symm_device_ops device_ops = {
     .describe = symm__cuda_call_describe,
     .prepare = symm__cuda_prepare,
     .launch = symm__cuda_launch,
+    .norm_rest = symm__cuda_norm_rest,
     .explain = symm__cuda_explain,
     .handle = symm__cuda_handle,
     .fill = symm__cuda_memset,

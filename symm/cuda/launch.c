@@ -14,6 +14,7 @@
 
 #include "cuda/budget.h"
 #include "cuda/channel.h"
+#include "cuda/norm.h"
 #include "cuda/stream_order.h"
 #include "select/select.h"
 #include "util/clock.h"
@@ -275,6 +276,11 @@ symm_status symm__cuda_prepare(struct symm_team_channel *channel,
     fill_args(channel, prepared, query, &entry.args);
     entry.ask = symm__cuda_ask(query, prepared->algorithm);
     entry.ask.by_pointer = prepared->pointers != NULL;
+    if (prepared->part > 0) {
+        symm__cuda_norm_part(&prepared->args, 0, prepared->part, &entry.args);
+        entry.ask.rows = prepared->part;
+        entry.ask.bytes = entry.args.bytes;
+    }
     status = take_shape(channel, prepared, &entry, 0);
     if (status != SYMM_OK)
         return status;
@@ -452,6 +458,27 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
+/* A fused all_reduce_norm, in parts. If one fails, so do the later ones, and with them the
+ * handle. */
+static symm_status launch_parts(struct symm_team_channel *channel,
+                                const struct symm_prepared_call *prepared,
+                                struct symm_cuda_entry *entry, symm_work **handle)
+{
+    const size_t rows = prepared->args.norm.rows, part = prepared->part;
+    symm_status status = SYMM_OK;
+
+    for (size_t first = 0; status == SYMM_OK && first < rows; first += part) {
+        const size_t left = rows - first;
+
+        if (part < rows)
+            symm__cuda_norm_part(&prepared->args, first, left < part ? left : part,
+                                 &entry->args);
+        status = launch_entry(channel, entry, SYMM_KIND_ALL_REDUCE_NORM,
+                              left <= part ? handle : NULL);
+    }
+    return status;
+}
+
 symm_status symm__cuda_launch(struct symm_team_channel *channel,
                               const struct symm_prepared_call *prepared, double timeout,
                               symm_work **handle)
@@ -462,8 +489,10 @@ symm_status symm__cuda_launch(struct symm_team_channel *channel,
     entry->args.team.timeout = symm__nanoseconds(timeout);
     entry->args.limit = limit_of(channel->team->ctx, timeout);
     if (status == SYMM_OK)
-        status = launch_entry(channel, entry, (enum symm_kind)prepared->args.site.kind,
-                              handle);
+        status = prepared->part > 0
+                     ? launch_parts(channel, prepared, entry, handle)
+                     : launch_entry(channel, entry,
+                                    (enum symm_kind)prepared->args.site.kind, handle);
     if (__builtin_expect(status != SYMM_OK, 0))
         symm__cuda_budget_return(channel, entry->wish);
     return status;

@@ -29,8 +29,10 @@ static void await_reason(symm_team *team, symm_status status)
 
 struct symm_engine_request symm__engine_request(const struct symm_args *args)
 {
+    const enum symm_kind kind = symm__kind_moves((enum symm_kind)args->site.kind);
+
     return (struct symm_engine_request){.what = SYMM_ENGINE_COLLECTIVE,
-                                        .kind = (enum symm_kind)args->site.kind,
+                                        .kind = kind,
                                         .in = args->in,
                                         .out = args->out,
                                         .count = args->count,
@@ -45,7 +47,7 @@ void symm__engine_describe(const symm_team *team, int root,
 {
     const struct symm_engine_use *use = team->ctx->engine;
     const struct symm_engine_request request = {.what = SYMM_ENGINE_COLLECTIVE,
-                                                .kind = query->kind,
+                                                .kind = symm__kind_moves(query->kind),
                                                 .count = 1,
                                                 .dtype = query->dtype,
                                                 .op = query->op,

@@ -47,7 +47,9 @@ struct symm_cuda_query symm__cuda_ask(const struct symm_select_query *q,
                                     .size = q->size,
                                     .bytes = q->bytes,
                                     .processors = q->processors,
-                                    .scratch = q->scratch};
+                                    .scratch = q->scratch,
+                                    .rows = q->rows,
+                                    .hidden = q->hidden};
 }
 
 static bool has_kernel(const struct symm_select_query *q, enum symm_algorithm algorithm)
@@ -223,6 +225,43 @@ struct symm_selection symm__cuda_choose(const struct symm_select_query *q)
     default:
         return choose_move(q);
     }
+}
+
+/* ---- all_reduce_norm ---------------------------------------------------------------- */
+
+/* The most rows that a launch takes, of parts that are as equal as can be; 0: not even one. */
+static uint64_t rows_of_launch(const struct symm_select_query *q,
+                               enum symm_algorithm algorithm)
+{
+    const size_t row = q->hidden * symm_dtype_size(q->dtype);
+    struct symm_select_query part = *q;
+
+    while (part.rows > 0 && !has_kernel(&part, algorithm)) {
+        part.rows = part.rows > 1 ? (part.rows + 1) / 2 : 0;
+        part.bytes = part.rows * row;
+    }
+    return part.rows;
+}
+
+bool symm__cuda_choose_norm(const struct symm_select_query *q,
+                            struct symm_selection *answer, uint64_t *part)
+{
+    const int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
+    const bool one_shot = n == 2 || q->bytes < two_shot_bytes[n];
+    const bool few = n == 2 || q->partial || q->bytes <= FEW_ROUNDS_BYTES;
+    enum symm_algorithm algorithm =
+        one_shot ? SYMM_ALGORITHM_LAMPORT_PUSH : SYMM_ALGORITHM_TWO_SHOT_PUSH;
+
+    if (q->rows == 0 || (!q->forced && !few) ||
+        (q->forced && symm_algorithm_parse(q->forced, &algorithm) != SYMM_OK))
+        return false;
+    *answer = (struct symm_selection){
+        algorithm,
+        q->forced  ? "the call names it, and one kernel sums and does the rest"
+        : one_shot ? "one hop, and the kernel that sums does the rest"
+                   : "two hops move fewer bytes, and one kernel does the rest"};
+    *part = rows_of_launch(q, algorithm);
+    return *part > 0;
 }
 
 uint32_t symm__cuda_barriers(enum symm_kind kind, int size,

@@ -143,7 +143,8 @@ static struct symm_selection choose_by_threshold(const struct symm_select_query 
 
 static struct symm_cost_call as_cost_call(const struct symm_select_query *q)
 {
-    const symm_program_kind collective = (symm_program_kind)q->kind; /* of one map */
+    /* of one map */
+    const symm_program_kind collective = (symm_program_kind)symm__kind_moves(q->kind);
 
     return (struct symm_cost_call){.collective = collective,
                                    .data = symm__cost_data(collective, q->dtype, q->op),
@@ -333,4 +334,45 @@ symm_status symm__choose_planned(const struct symm_select_query *q,
                  ? *barriers & ~symm__cuda_barriers(q->kind, q->size, answer->algorithm)
                  : 0;
     return SYMM_OK;
+}
+
+/* ---- all_reduce_norm ------------------------------------------------------------------ */
+
+symm_status symm__choose_norm(const struct symm_select_query *q,
+                              struct symm_selection *answer, uint64_t *part)
+{
+    struct symm_select_query sum = *q;
+
+    if (q->cuda && symm__cuda_choose_norm(q, answer, part))
+        return SYMM_OK;
+    if (q->cuda && q->partial && q->rows > 0)
+        return symm__fail(
+            SYMM_ERR_UNSUPPORTED,
+            "all_reduce_norm of %llu x %u %s over %d ranks%s%s: no kernel rounds every "
+            "partial sum there; leave out SYMM_NORM_ROUND_PARTIAL%s",
+            (unsigned long long)q->rows, q->hidden, symm_dtype_name(q->dtype), q->size,
+            q->forced ? " by " : "", q->forced ? q->forced : "",
+            q->forced ? " or the algorithm" : "");
+    *part = 0;
+    sum.kind = SYMM_KIND_ALL_REDUCE;
+    return symm__choose(&sum, answer);
+}
+
+/* A fused kernel where there is one, since pushes touch no peer's arrays; else an all_reduce that
+ * the plan is right with. The rest then overwrites input or output, so peers have to be done. */
+symm_status symm__choose_planned_norm(const struct symm_select_query *q,
+                                      enum symm_algorithm planned, bool by_size,
+                                      struct symm_selection *answer, uint64_t *part,
+                                      uint32_t *barriers, uint32_t *extra)
+{
+    struct symm_select_query sum = *q;
+
+    if (q->partial || (q->cuda && symm__cuda_choose_norm(q, answer, part))) {
+        *extra = q->cuda ? *barriers : 0;
+        return symm__choose_norm(q, answer, part);
+    }
+    *part = 0;
+    *barriers |= SYMM_BARRIER_EXIT;
+    sum.kind = SYMM_KIND_ALL_REDUCE;
+    return symm__choose_planned(&sum, planned, by_size, answer, barriers, extra);
 }

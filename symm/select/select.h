@@ -33,6 +33,11 @@ struct symm_select_query {
     bool in_multicast, out_multicast;
     int processors; /* multiprocessors, the fewest of all ranks' devices */
     struct symm_cuda_scratch scratch; /* of the call's channel */
+    /* all_reduce_norm: */
+    uint64_t rows;
+    uint32_t hidden;
+    bool
+        partial; /* every partial sum is rounded: host kernels do, and fused ones on CUDA */
 };
 
 struct symm_selection {
@@ -72,6 +77,20 @@ symm_status symm__choose_planned(const struct symm_select_query *query,
                                  struct symm_selection *answer, uint32_t *barriers,
                                  uint32_t *extra) SYMM_MUST_CHECK;
 
+/*
+ * The same for an all_reduce_norm. *part: the rows of one launch of a fused kernel, which sums and
+ * does the rest; 0: there is none, the answer is of an all_reduce, and the rest follows it.
+ * SYMM_ERR_UNSUPPORTED: no kernel rounds partial sums.
+ */
+symm_status symm__choose_norm(const struct symm_select_query *query,
+                              struct symm_selection *answer,
+                              uint64_t *part) SYMM_MUST_CHECK;
+symm_status symm__choose_planned_norm(const struct symm_select_query *query,
+                                      enum symm_algorithm planned, bool by_size,
+                                      struct symm_selection *answer, uint64_t *part,
+                                      uint32_t *barriers,
+                                      uint32_t *extra) SYMM_MUST_CHECK;
+
 /* engine.c */
 /* Why the engine cannot do this call; NULL: it can. */
 const char *symm__engine_objection(const struct symm_select_query *query);
@@ -88,6 +107,9 @@ const char *symm__memory_objection(const struct symm_select_query *query,
 const char *symm__cuda_objection(const struct symm_select_query *query,
                                  enum symm_algorithm algorithm);
 struct symm_selection symm__cuda_choose(const struct symm_select_query *query);
+/* A fused kernel for an all_reduce_norm, by the forced algorithm or the best; false: none. */
+bool symm__cuda_choose_norm(const struct symm_select_query *query,
+                            struct symm_selection *answer, uint64_t *part);
 /* The barriers that a kernel has, of those that a plan can leave out: what else a plan
  * keeps is a call of its own. */
 uint32_t symm__cuda_barriers(enum symm_kind kind, int size,

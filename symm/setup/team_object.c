@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "call/channel.h"
+#include "call/workspace.h"
 #include "core/captured.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
@@ -245,11 +246,6 @@ static void local_close(symm_team *team)
         ctx->teams[hierarchy->local_team->slot] = NULL;
         symm__team_free(hierarchy->local_team);
     }
-    for (int i = 0; i < SYMM_HOST_CHANNELS; i++)
-        ctx->ops->local_free(ctx->backend, hierarchy->scratch[i]);
-    for (size_t i = 0; i < hierarchy->outgrown_count; i++)
-        ctx->ops->local_free(ctx->backend, hierarchy->outgrown[i]);
-    free(hierarchy->outgrown);
     pthread_cond_destroy(&hierarchy->turns);
     pthread_mutex_destroy(&hierarchy->turn);
     free(hierarchy);
@@ -273,6 +269,7 @@ void symm__team_free(symm_team *team)
         device->team_close(team); /* its kernels have left when this returns */
     symm__engine_team_close(team);
     local_close(team);
+    symm__workspace_close(team);
     symm__plan_close(team);
     symm__captured_close(team);
     symm__registered_close(team);

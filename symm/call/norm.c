@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/* norm.c - see norm.h. */
+#include "call/norm.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "call/collective.h"
+#include "core/device_ops.h"
+#include "util/abi.h"
+#include "util/hash.h"
+#include "util/status.h"
+
+#define WHAT  "all_reduce_norm"
+#define FLAGS (SYMM_NORM_ROUND_PARTIAL | SYMM_NORM_CONSTANT)
+
+_Static_assert(sizeof(symm_norm) == 48 + 9 * sizeof(void *),
+               "calls are compared by bytes, so there is no padding");
+
+/* An array of the call beside `in`. */
+struct array {
+    const char *name;
+    const void *at;
+    size_t bytes, element;
+    bool written;
+};
+#define ARRAYS 9
+
+static size_t groups_of(const symm_norm *norm)
+{
+    return (norm->hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP;
+}
+
+static size_t scales_of(const symm_norm *norm)
+{
+    switch (norm->quant) {
+    case SYMM_NORM_QUANT_NONE:
+        return 0;
+    case SYMM_NORM_QUANT_TENSOR:
+        return 1;
+    case SYMM_NORM_QUANT_ROW:
+        return norm->rows;
+    default:
+        return norm->rows * groups_of(norm);
+    }
+}
+
+static void list_arrays(const symm_norm *norm, struct array arrays[ARRAYS])
+{
+    const size_t element = symm_dtype_size(norm->dtype), row = norm->hidden * element;
+    const size_t all = norm->rows * row;
+    const bool scales = norm->quant != SYMM_NORM_QUANT_TENSOR;
+    const struct array list[ARRAYS] = {
+        {"in", norm->in, all, element, false},
+        {"bias", norm->bias, row, element, false},
+        {"residual_in", norm->residual_in, all, element, false},
+        {"weight", norm->weight, row, element, false},
+        {"sum_out", norm->sum_out, all, element, true},
+        {"residual_out", norm->residual_out, all, element, true},
+        {"norm_out", norm->norm_out, all, element, true},
+        {"quant_out", norm->quant_out, norm->rows * norm->hidden, 1, true},
+        {"scale", norm->scale, scales_of(norm) * sizeof(float), sizeof(float), scales},
+    };
+
+    memcpy(arrays, list, sizeof(list));
+}
+
+static symm_status check_numbers(const symm_norm *norm)
+{
+    if (norm->dtype != SYMM_BFLOAT16 && norm->dtype != SYMM_FLOAT16 &&
+        norm->dtype != SYMM_FLOAT32)
+        return symm__fail(SYMM_ERR_INVALID,
+                          WHAT ": found dtype %s, allowed: bfloat16, float16, float32",
+                          symm_dtype_name(norm->dtype) ? symm_dtype_name(norm->dtype)
+                                                       : "of no known number");
+    if (norm->hidden < 1 || norm->hidden > SYMM_NORM_MAX_HIDDEN)
+        return symm__fail(SYMM_ERR_INVALID,
+                          WHAT ": a row has %zu columns, allowed: 1 to %d",
+                          norm->hidden, SYMM_NORM_MAX_HIDDEN);
+    if ((unsigned)norm->quant >= SYMM_NORM_QUANT_COUNT)
+        return symm__fail(SYMM_ERR_INVALID, WHAT ": quant %d is no symm_norm_quant",
+                          (int)norm->quant);
+    if ((norm->flags & ~FLAGS) || norm->reserved)
+        return symm__fail(SYMM_ERR_INVALID,
+                          WHAT ": flags 0x%x and reserved 0x%x, allowed: SYMM_NORM_... "
+                               "in flags, 0 in reserved",
+                          norm->flags, norm->reserved);
+    if (!(norm->eps >= 0) || isinf(norm->eps) || !isfinite(norm->weight_offset))
+        return symm__fail(SYMM_ERR_INVALID,
+                          WHAT ": eps %g and weight_offset %g have to be finite, and "
+                               "eps not negative",
+                          (double)norm->eps, (double)norm->weight_offset);
+    return SYMM_OK;
+}
+
+static symm_status check_outputs(const symm_norm *norm)
+{
+    const bool quantises = norm->quant != SYMM_NORM_QUANT_NONE;
+
+    if (!norm->sum_out && !norm->residual_out && !norm->norm_out && !norm->quant_out)
+        return symm__fail(SYMM_ERR_INVALID,
+                          WHAT ": all outputs are NULL; give sum_out, residual_out, "
+                               "norm_out or quant_out");
+    if (quantises != (norm->quant_out != NULL) || quantises != (norm->scale != NULL))
+        return symm__fail(SYMM_ERR_INVALID,
+                          WHAT ": quant %d with quant_out %p and scale %p; both are "
+                               "given with a quantisation, and NULL without",
+                          (int)norm->quant, norm->quant_out, (void *)norm->scale);
+    return SYMM_OK;
+}
+
+static symm_status check_array(symm_team *team, const struct array *array)
+{
+    size_t offset;
+    symm_status status;
+
+    if ((uintptr_t)array->at % array->element != 0)
+        return symm__fail(SYMM_ERR_INVALID,
+                          WHAT ": `%s` is %p, not aligned to its element of %zu bytes",
+                          array->name, array->at, array->element);
+    if (array->bytes == 0)
+        return SYMM_OK;
+    status = symm__team_extent(team->ctx, WHAT, array->name, array->at, array->bytes);
+    if (status == SYMM_OK && team->device_ops &&
+        !symm__team_symmetric(team, array->at, array->bytes, &offset))
+        status =
+            team->device_ops->reach(team, WHAT, array->name, array->at, array->bytes);
+    return status;
+}
+
+/* Each element of `in` and residual_in is read before the same element of an output is written,
+ * and nothing else is promised. */
+static symm_status check_pair(const symm_norm *norm, const struct array *a,
+                              const struct array *b)
+{
+    const uintptr_t x = (uintptr_t)a->at, y = (uintptr_t)b->at;
+    const bool rows = a->at == norm->in || a->at == norm->residual_in;
+
+    if (!a->at || !b->at || !b->written || x >= y + b->bytes || y >= x + a->bytes)
+        return SYMM_OK;
+    if (!a->written && rows && a->at == b->at && a->bytes == b->bytes)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      WHAT ": `%s` [%p, +%zu) and `%s` [%p, +%zu) overlap; an output "
+                           "may be `in` or residual_in itself, and nothing else",
+                      a->name, a->at, a->bytes, b->name, b->at, b->bytes);
+}
+
+symm_status symm__norm_check(symm_team *team, const symm_norm *norm)
+{
+    struct array arrays[ARRAYS];
+    symm_status status = check_numbers(norm);
+
+    if (status == SYMM_OK)
+        status = check_outputs(norm);
+    if (status != SYMM_OK || norm->rows == 0)
+        return status;
+    if (!norm->in)
+        return symm__fail(SYMM_ERR_INVALID, WHAT " of %zu x %zu elements: `in` is NULL",
+                          norm->rows, norm->hidden);
+    list_arrays(norm, arrays);
+    for (int i = 0; status == SYMM_OK && i < ARRAYS; i++)
+        if (arrays[i].at)
+            status = check_array(team, &arrays[i]);
+    for (int i = 0; i < ARRAYS; i++)
+        for (int k = i + 1; status == SYMM_OK && k < ARRAYS; k++)
+            status = check_pair(norm, &arrays[i], &arrays[k]);
+    return status;
+}
+
+uint32_t symm__norm_options(const symm_norm *norm)
+{
+    struct array arrays[ARRAYS];
+    uint32_t numbers[7] = {
+        (uint32_t)norm->quant, norm->flags, 0, 0, 0, (uint32_t)norm->hidden, 0};
+
+    list_arrays(norm, arrays);
+    memcpy(&numbers[2], &norm->eps, sizeof(uint32_t));
+    memcpy(&numbers[3], &norm->weight_offset, sizeof(uint32_t));
+    for (int i = 0; i < ARRAYS; i++)
+        numbers[4] |= (uint32_t)(arrays[i].at != NULL) << i;
+    return symm__fnv_short(symm__fnv(SYMM_FNV_BASIS, numbers, sizeof(numbers)));
+}
+
+bool symm__norm_partial(const symm_norm *norm, int size)
+{
+    return (norm->flags & SYMM_NORM_ROUND_PARTIAL) && norm->dtype != SYMM_FLOAT32 &&
+           size > 2;
+}
+
+/* Where an all_reduce may put the sums before the rest is done: an output that takes them, but
+ * not the residual, which is still to be read. NULL: none. */
+static void *target(const symm_norm *norm)
+{
+    void *const outputs[] = {norm->sum_out, norm->norm_out, norm->residual_out};
+
+    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++)
+        if (outputs[i] && outputs[i] != norm->residual_in)
+            return outputs[i];
+    return NULL;
+}
+
+symm_status symm_all_reduce_norm(symm_team *team, const symm_norm *given,
+                                 const symm_call *call, symm_work **work)
+{
+    struct symm_request rq = {.kind = SYMM_KIND_ALL_REDUCE_NORM, .op = SYMM_SUM};
+    symm_norm norm;
+    symm_status status;
+
+    if (!given)
+        return symm__fail(SYMM_ERR_INVALID, WHAT ": norm is NULL");
+    status = symm__struct_take("symm_norm", given, &norm, sizeof(norm));
+    if (status != SYMM_OK)
+        return status;
+    if (__builtin_mul_overflow(norm.rows, norm.hidden, &rq.count))
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          WHAT " of %zu x %zu elements does not fit in memory",
+                          norm.rows, norm.hidden);
+    rq.in = norm.in;
+    rq.out = target(&norm);
+    rq.dtype = norm.dtype;
+    rq.norm = &norm;
+    return symm__collective(team, &rq, call, work);
+}

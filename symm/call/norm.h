@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * norm.h - symm_all_reduce_norm as a collective: the check of its arguments, and the array that
+ * an all_reduce without its rest would write.
+ */
+#ifndef SYMM_CALL_NORM_H
+#define SYMM_CALL_NORM_H
+
+#include "call/request.h"
+
+/* Types, sizes, and the arrays beside rq->in and rq->out: aligned, within their buffers, reached
+ * by the device, overlapping only where an output is `in` or residual_in itself. */
+symm_status symm__norm_check(symm_team *team,
+                             const symm_norm *norm) SYMM_MUST_CHECK;
+/* A hash of what ranks must agree on beside count and dtype. */
+uint32_t symm__norm_options(const symm_norm *norm);
+/* Whether every partial sum is rounded, which only sums in rank order can do. */
+bool symm__norm_partial(const symm_norm *norm, int size);
+
+#endif
