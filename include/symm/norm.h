@@ -18,8 +18,8 @@
  *
  * So sum_out = s has the bits of symm_all_reduce, and residual_out = r those of all_reduce,
  * then add, then add. All results have the same bits on all ranks if bias, residual_in and
- * weight have. The order of the sum over a row's columns is not promised; the rounding of m and
- * of the product before T is within 4 units of float32's last place.
+ * weight have. The order of the sum over a row's columns is not promised: m, and the product before
+ * it is rounded to T, are within 2^-18 of their values, relatively.
  */
 #ifndef SYMM_NORM_H
 #define SYMM_NORM_H

@@ -98,6 +98,11 @@ static uint8_t to_e4m3(float value)
                           : (uint8_t)(sign | (found < 0x3c800000u ? small : normal));
 }
 
+static size_t element_of(symm_dtype dtype)
+{
+    return dtype == SYMM_FLOAT32 ? 4 : 2;
+}
+
 /* ---- Arrays of T --------------------------------------------------------------------- */
 
 #define LOOP(type, to, from, convert)                                                  \
@@ -112,7 +117,7 @@ static uint8_t to_e4m3(float value)
 static void load(float *values, const void *array, size_t first, size_t count,
                  symm_dtype dtype)
 {
-    array = (const char *)array + first * symm_dtype_size(dtype);
+    array = (const char *)array + first * element_of(dtype);
     if (dtype == SYMM_FLOAT32)
         memcpy(values, array, count * sizeof(float));
     else if (dtype == SYMM_BFLOAT16)
@@ -136,7 +141,7 @@ static void round_store(float *values, void *array, size_t first, size_t count,
                         symm_dtype dtype)
 {
     if (array)
-        array = (char *)array + first * symm_dtype_size(dtype);
+        array = (char *)array + first * element_of(dtype);
     if (dtype == SYMM_BFLOAT16)
         LOOP(from_bfloat16, to_bfloat16)
     else if (dtype == SYMM_FLOAT16)
@@ -270,7 +275,7 @@ static void partial(void *const *dst, int ndst, const void *const *src, int nsrc
                     size_t count, symm_dtype dtype)
 {
     const symm_reduce_fn sum = symm__reduce_find(symm__isa_best(), dtype, SYMM_SUM);
-    const size_t element = symm_dtype_size(dtype);
+    const size_t element = element_of(dtype);
     uint16_t block[COLUMNS];
 
     for (size_t at = 0; at < count; at += COLUMNS) {
