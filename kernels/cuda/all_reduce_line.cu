@@ -68,12 +68,10 @@ SYMM_DEVICE void one_round(const struct symm_cuda_args &args, uint32_t ends)
     const line_place<LINES, N> at(args);
     const uint32_t element = symm_element_size(DTYPE);
     const bool mine = at.takes() && at.index < symm_packets_of<LINES>(args.bytes);
-    struct symm_round round = symm_round_open(args);
-    const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
     typename LINES::value v[N];
-
-    /* v[i] is the packet for member(i); in an all_reduce all are the same. */
-    if (mine && round.ok) {
+    /* v[i] is the packet for member(i); in an all_reduce all are the same. Threads that take none
+     * read one of another block. */
+    struct symm_round round = symm_round_open(args, [&] {
         SYMM_UNROLL
         for (uint32_t i = 0; i < N; i++)
             v[i] = !SCATTER && i > 0
@@ -81,6 +79,10 @@ SYMM_DEVICE void one_round(const struct symm_cuda_args &args, uint32_t ends)
                        : LINES::gather((const char *)args.in +
                                            (SCATTER ? at.member(i) * args.bytes : 0),
                                        at.index, args.bytes, element, ends);
+    });
+    const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
+
+    if (mine && round.ok) {
         SYMM_UNROLL
         for (uint32_t i = 1; i < N; i++)
             LINES::send(at.to[i] + slot, LINES::clean(v[i]), round.round);

@@ -93,16 +93,18 @@ SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
         symm_element_size(DTYPE == SYMM_DTYPE_ANY ? args.dtype : DTYPE);
     const uint32_t rank = (uint32_t)args.team.rank, peer = 1 - rank;
     const bool mine = place.takes() && place.begin < place.packets;
-    struct symm_round round = symm_round_open(args);
-    const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
-    typename LINES::value own = {}, sent, other;
-
-    if (mine && round.ok) {
+    typename LINES::value own, sent, other;
+    struct symm_round round = symm_round_open(args, [&] {
+        /* Beyond the packets of this thread's block: another's, which is not used. */
         sent = LINES::gather((const char *)args.in + peer * in_stride, place.begin,
                              args.bytes, element, ends);
         own = in_stride == 0 ? sent
                              : LINES::gather((const char *)args.in + rank * in_stride,
                                              place.begin, args.bytes, element, ends);
+    });
+    const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
+
+    if (mine && round.ok) {
         LINES::send(place.to + slot, LINES::clean(sent), round.round);
     } else if (!place.takes()) {
         symm_round_tell(args, round, threadIdx.x - place.width);

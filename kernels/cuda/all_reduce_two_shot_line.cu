@@ -58,14 +58,16 @@ SYMM_DEVICE void packet(const struct symm_cuda_args &args)
                    element = symm_element_size(DTYPE);
     const uint32_t place = at.member * segment + at.j; /* of p's packet, in and out */
     const bool mine = at.j < segment, peer = at.member != rank;
-    struct symm_round round = symm_round_open(args);
+    line_value v = {};
+    struct symm_round round = symm_round_open(args, [&] {
+        if (mine)
+            v = symm_lamport::gather(args.in, place, args.bytes, element,
+                                     ends_of<WHOLE>(args.in));
+    });
     const uint64_t first = symm_slot_begin<symm_lamport>(args, symm_round_next(&round));
     const uint64_t second = first + SIZE * at.room;
-    line_value v = {};
 
-    if (mine)
-        v = symm_lamport::clean(symm_lamport::gather(args.in, place, args.bytes,
-                                                     element, ends_of<WHOLE>(args.in)));
+    v = symm_lamport::clean(v);
     if (mine && peer && round.ok)
         symm_lamport::send(at.to + first, v, round.round);
     symm_round_announce(args, &round);

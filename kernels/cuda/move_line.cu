@@ -34,12 +34,13 @@ SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
     const bool sends = mine && (!ROOTED || rank == root);
     const bool takes = mine && (!ROOTED || at.member == root);
     const uint32_t element = symm_element_size(args.dtype);
-    struct symm_round round = symm_round_open(args);
-    const uint64_t slot = symm_slot_begin<symm_ll>(args, symm_round_next(&round));
     symm_ll::value v = {};
+    struct symm_round round = symm_round_open(args, [&] {
+        if (sends)
+            v = symm_ll::gather(in, at.j, args.bytes, element, in_aligned);
+    });
+    const uint64_t slot = symm_slot_begin<symm_ll>(args, symm_round_next(&round));
 
-    if (sends)
-        v = symm_ll::gather(in, at.j, args.bytes, element, in_aligned);
     if (sends && !own && round.ok)
         symm_ll::send(at.to + slot, v, round.round);
     if (at.warp == rank)

@@ -326,8 +326,13 @@ SYMM_COLD uint32_t symm_round_before(const struct symm_cuda_args &args)
     return (uint32_t)-SYMM_ERR_ABORTED;
 }
 
-/* Loads of the inputs may be issued before: but not under dependent launch. */
-SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
+/*
+ * early(): loads of the caller's arrays. They are issued behind those of the counters, before any
+ * of these is looked at, so that no load waits for another.
+ */
+template <class EARLY>
+SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args,
+                                              const EARLY &early)
 {
     const uint64_t *block =
         (const uint64_t *)&args.team.state->block[args.channel][blockIdx.x];
@@ -345,6 +350,7 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     counters = symm_port_load64_relaxed(block);
     failed = symm_port_load32_relaxed(channel);
     reported = args.flags & SYMM_CUDA_REPORTED ? symm_port_load32_relaxed(all) : 0;
+    early();
     failed = failed != 0 ? failed : reported;
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
@@ -357,6 +363,12 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     if (failed != 0 && args.result) /* every thread that stops stores it: others may not see it */
         symm_port_store32_relaxed(args.result, failed);
     return round;
+}
+
+/* Loads of the inputs may be issued before: but not under dependent launch. */
+SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
+{
+    return symm_round_open(args, [] {});
 }
 
 /* Tells all members that this rank has begun the call, by `size` threads of block 0, from
