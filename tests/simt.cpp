@@ -39,6 +39,8 @@
 #define STALL_SLEEP 20  /* and sleeps begin, longer each time up to STALL_MOST ns */
 #define STALL_MOST  400000
 
+#define SIMT_BARRIERS 16 /* of a block; 0 is that of __syncthreads */
+
 __thread struct simt_place simt_place;
 
 namespace
@@ -54,7 +56,9 @@ struct fiber {
     size_t stack_bytes;
     void *shadow; /* of AddressSanitizer */
     unsigned thread;
-    bool fresh; /* it has not run in this block: its stack is not prepared */
+    bool fresh;       /* it has not run in this block: its stack is not prepared */
+    unsigned barrier; /* that it waits at; 0: none with a number */
+    fiber *next;      /* that waits there */
 };
 
 /* Lanes that have come to a collective; values by turns, so that a lane that goes on does
@@ -63,6 +67,12 @@ struct warp {
     const char *name;
     unsigned arrived, turn;
     uint64_t value[2][SIMT_WARP];
+};
+
+/* bar.sync with a number: the threads that have come, of `threads`. */
+struct barrier {
+    unsigned threads, arrived;
+    fiber *first; /* a list */
 };
 
 struct launch {
@@ -82,6 +92,7 @@ struct launch {
     fiber fibers[SIMT_MAX_THREADS];
     char *slabs[SIMT_MAX_THREADS / SIMT_WARP];
     warp warps[SIMT_MAX_THREADS / SIMT_WARP];
+    barrier barriers[SIMT_BARRIERS];
 };
 
 struct slab {
@@ -268,6 +279,12 @@ fiber *next_ready(launch *l)
             length += (size_t)snprintf(text + length, sizeof(text) - length,
                                        "; warp %u: %u lanes at %s", w,
                                        l->warps[w].arrived, l->warps[w].name);
+    for (unsigned b = 1; b < SIMT_BARRIERS && length < sizeof(text); b++)
+        if (l->barriers[b].arrived != 0)
+            length +=
+                (size_t)snprintf(text + length, sizeof(text) - length,
+                                 "; %u of %u threads at barrier %u",
+                                 l->barriers[b].arrived, l->barriers[b].threads, b);
     die("no thread can go on: %u of %u wait at __syncthreads, %u have returned%s",
         l->arrived, l->threads, l->threads - l->alive, text);
 }
@@ -354,11 +371,13 @@ bool run_block(launch *l, unsigned block)
     l->head = l->ready = l->arrived = 0;
     progress(l);
     memset(l->warps, 0, sizeof(l->warps));
+    memset(l->barriers, 0, sizeof(l->barriers));
     for (unsigned t = 0; t < l->threads; t++) {
 #if defined(__SANITIZE_ADDRESS__)
         __asan_unpoison_memory_region(l->fibers[t].stack, l->fibers[t].stack_bytes);
 #endif
         l->fibers[t].fresh = true;
+        l->fibers[t].barrier = 0;
         make_ready(l, &l->fibers[t]);
     }
     l->running = &l->host;
@@ -432,6 +451,50 @@ extern "C" void simt_syncthreads(void)
     for (unsigned i = 0; i < l->arrived; i++)
         make_ready(l, l->waiting[i]);
     l->arrived = 0;
+}
+
+/* Lanes of the running fiber's warp at another named barrier would deadlock a device. */
+static void check_barrier(const launch *l, unsigned id, unsigned threads)
+{
+    const fiber *warp = &l->fibers[simt_place.thread.x / SIMT_WARP * SIMT_WARP];
+
+    if (id == 0 || id >= SIMT_BARRIERS)
+        die("thread %u is at barrier %u: they are 1 to %u", simt_place.thread.x, id,
+            SIMT_BARRIERS - 1);
+    if (threads == 0 || threads % SIMT_WARP != 0 || threads > l->threads)
+        die("barrier %u of %u threads: they are whole warps of %u", id, threads,
+            l->threads);
+    if (l->barriers[id].arrived != 0 && l->barriers[id].threads != threads)
+        die("thread %u is at barrier %u of %u threads, others are there for %u",
+            simt_place.thread.x, id, threads, l->barriers[id].threads);
+    for (unsigned lane = 0; lane < SIMT_WARP; lane++)
+        if (warp[lane].barrier != 0 && warp[lane].barrier != id)
+            die("thread %u is at barrier %u, other lanes of its warp are at barrier %u",
+                simt_place.thread.x, id, warp[lane].barrier);
+}
+
+extern "C" void simt_sync_some(unsigned id, unsigned threads)
+{
+    launch *l = current;
+    barrier *b = &l->barriers[id < SIMT_BARRIERS ? id : 0];
+
+    check_barrier(l, id, threads);
+    b->threads = threads;
+    if (b->arrived + 1 < threads) {
+        l->running->barrier = id;
+        l->running->next = b->first;
+        b->first = l->running;
+        b->arrived++;
+        block_here(l);
+        return;
+    }
+    progress(l);
+    for (fiber *f = b->first; f; f = f->next) {
+        f->barrier = 0;
+        make_ready(l, f);
+    }
+    b->arrived = 0;
+    b->first = NULL;
 }
 
 extern "C" const uint64_t *simt_exchange(const char *name, unsigned mask,

@@ -4,15 +4,16 @@
  * with a C++ compiler for the processor. They run on fibers of one operating system thread.
  *
  * simt_launch runs the blocks of a grid one after another, simt_block (simt_block.h) one of
- * them. The threads of a block are fibers that switch at __syncthreads, the warp's
- * collectives and simt_relax. A block may wait for other ranks, which run in other threads
+ * them. The threads of a block are fibers that switch at __syncthreads, named barriers, the
+ * warp's collectives and simt_relax. A block may wait for other ranks, which run in other threads
  * or processes, never for another block of its own grid. __shared__ memory belongs to the
  * operating system's thread and keeps the values of the last block, as on a GPU.
  *
  * Broken rules end the program with a sentence that names the kernel: a thread that returns
  * while others wait at __syncthreads, lanes of a warp at different collectives, a mask that
- * is not full, threads that can never continue, a launch that runs longer than SIMT_LIMIT
- * seconds (100; 0: no limit). SIMT_SEED=n runs threads in a random order.
+ * is not full, a named barrier whose threads disagree on their number or on which it is,
+ * threads that can never continue, a launch that runs longer than SIMT_LIMIT seconds (100; 0: no
+ * limit). SIMT_SEED=n runs threads in a random order.
  *
  * Not supported: dynamic shared memory, atomics on shared memory, printf, the second and
  * third dimension, partial warps. This file is included before any other (-include).
@@ -43,6 +44,8 @@ void simt_dependent_wait(void);
 /* Nanoseconds of a monotonic clock, the same in all processes. */
 uint64_t simt_time(void);
 void simt_syncthreads(void);
+/* bar.sync id, threads: barriers 1 to 15, of whole warps; 0 is that of __syncthreads. */
+void simt_sync_some(unsigned id, unsigned threads);
 /* The values of the 32 lanes of this warp, valid until the lane's second next call. */
 const uint64_t *simt_exchange(const char *name, unsigned mask, uint64_t value);
 }

@@ -55,6 +55,7 @@
 #define SYMM_COLD                     static
 #define SYMM_CONSTANT                 constexpr /* a function of constants */
 #define SYMM_UNROLL
+#define SYMM_UNROLL_BY(times)
 #define SYMM_NO_UNROLL
 #else
 #define SYMM_KERNEL_OF(name, threads)                                                  \
@@ -72,10 +73,12 @@
 #define SYMM_KERNEL_BARE(name)                                                         \
     extern "C" __global__ void __launch_bounds__(SYMM_MAX_BLOCK, 1)                    \
         name(const __grid_constant__ struct symm_cuda_args args)
-#define SYMM_COLD      static __device__ __noinline__ /* rare: its code is out of the way */
-#define SYMM_CONSTANT  __host__ __device__ constexpr
-#define SYMM_UNROLL    _Pragma("unroll")
-#define SYMM_NO_UNROLL _Pragma("unroll 1")
+#define SYMM_COLD             static __device__ __noinline__ /* rare: its code is out of the way */
+#define SYMM_CONSTANT         __host__ __device__ constexpr
+#define SYMM_UNROLL           _Pragma("unroll")
+#define SYMM_PRAGMA(text)     _Pragma(#text)
+#define SYMM_UNROLL_BY(times) SYMM_PRAGMA(unroll(times)) /* a constant; 1: not at all */
+#define SYMM_NO_UNROLL        _Pragma("unroll 1")
 #endif
 
 /* Four words of 32 bits, moved by one instruction. */
@@ -192,6 +195,13 @@ SYMM_DEVICE bool symm_port_sync_any(bool mine)
     result = any != 0;
     __syncthreads();
     return result;
+}
+
+/* A __syncthreads of those `threads` threads of the block that name barrier `id`, 1 to 15: whole
+ * warps. */
+SYMM_DEVICE void symm_port_sync_some(uint32_t id, uint32_t threads)
+{
+    simt_sync_some(id, threads);
 }
 
 SYMM_DEVICE uint64_t symm_port_now(void)
@@ -343,6 +353,13 @@ SYMM_DEVICE bool symm_port_sync_any(bool mine)
     return __syncthreads_or(mine) != 0;
 }
 
+/* A __syncthreads of those `threads` threads of the block that name barrier `id`, 1 to 15: whole
+ * warps. */
+SYMM_DEVICE void symm_port_sync_some(uint32_t id, uint32_t threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 /* Nanoseconds; all blocks of a device see one clock. */
 SYMM_DEVICE uint64_t symm_port_now(void)
 {
@@ -455,6 +472,46 @@ SYMM_DEVICE uint32_t symm_port_to_bfloat(float low, float high)
     return a | b << 16;
 }
 
+/* Two bfloat16, two float16: sums of halves of words, rounded once. */
+SYMM_DEVICE uint32_t symm_port_add_bfloat(uint32_t a, uint32_t b)
+{
+    return symm_port_to_bfloat(symm_port_float(a << 16) + symm_port_float(b << 16),
+                               symm_port_float(a & 0xffff0000u) +
+                                   symm_port_float(b & 0xffff0000u));
+}
+
+SYMM_DEVICE uint32_t symm_port_add_half(uint32_t a, uint32_t b)
+{
+    return symm_port_to_half(symm_port_from_half(a & 0xffffu) +
+                             symm_port_from_half(b & 0xffffu)) |
+           symm_port_to_half(symm_port_from_half(a >> 16) +
+                             symm_port_from_half(b >> 16))
+               << 16;
+}
+
+/* a x b + c, rounded once. */
+SYMM_DEVICE float symm_port_fma(float a, float b, float c)
+{
+    return __builtin_fmaf(a, b, c);
+}
+
+/* 1 / sqrt(value), within 3 units of the last place. */
+SYMM_DEVICE float symm_port_rsqrt(float value)
+{
+    return 1.0f / __builtin_sqrtf(value);
+}
+
+SYMM_DEVICE float symm_port_max(float a, float b)
+{
+    return __builtin_fmaxf(a, b);
+}
+
+/* a / b, rounded once. */
+SYMM_DEVICE float symm_port_divide(float a, float b)
+{
+    return a / b;
+}
+
 #else
 
 SYMM_DEVICE float symm_port_float(uint32_t bits)
@@ -504,7 +561,64 @@ SYMM_DEVICE uint32_t symm_port_to_bfloat(float low, float high)
     return pair;
 }
 
+/* Two bfloat16, two float16: sums of halves of words, rounded once. float32 has twice the digits
+ * of either and two more at least, so a sum in float32 that is then rounded has the same bits. */
+SYMM_DEVICE uint32_t symm_port_add_bfloat(uint32_t a, uint32_t b)
+{
+    uint32_t sum;
+
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+    return sum;
+}
+
+SYMM_DEVICE uint32_t symm_port_add_half(uint32_t a, uint32_t b)
+{
+    uint32_t sum;
+
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+    return sum;
+}
+
+/* a x b + c, rounded once. */
+SYMM_DEVICE float symm_port_fma(float a, float b, float c)
+{
+    return __fmaf_rn(a, b, c);
+}
+
+/* 1 / sqrt(value), within 3 units of the last place. */
+SYMM_DEVICE float symm_port_rsqrt(float value)
+{
+    float result;
+
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+}
+
+SYMM_DEVICE float symm_port_max(float a, float b)
+{
+    return fmaxf(a, b);
+}
+
+/* a / b, rounded once. */
+SYMM_DEVICE float symm_port_divide(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+
+#if __CUDA_ARCH__ >= 890
+#define SYMM_PORT_E4M3
+/* Two e4m3, `low` into the low byte; to nearest, ties to even; beyond +-448: +-448. */
+SYMM_DEVICE uint32_t symm_port_to_e4m3(float low, float high)
+{
+    uint16_t pair;
+
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+}
 #endif
+
+#endif
+
 /* The block's last act: the host reads it before it gives a channel to another stream. All
  * threads. Cold: graphs never take it. */
 SYMM_COLD void symm_kernel_tell(const struct symm_cuda_args &args)
