@@ -189,8 +189,15 @@ static double quantised(float n, float scale, symm_norm_quant quant)
     return isnan(value) ? value : nearbyint(value / step) * step;
 }
 
+/* What the rounding of n to T adds to a slack. */
+static double rounding(const symm_norm *norm, double n)
+{
+    return n == 0 || !isfinite(n) ? 0
+                                  : step_of(n, format_of(norm->dtype)) / 2 / fabs(n);
+}
+
 /* The columns [first, first + count) of a row share a scale; n: as found, or in float64 with
- * `slack`. */
+ * `slack`: then it is rounded to T before it is scaled. */
 static void check_scaled(struct check *check, size_t row, size_t first, size_t count,
                          const double *n, double slack)
 {
@@ -212,7 +219,9 @@ static void check_scaled(struct check *check, size_t row, size_t first, size_t c
     else if (norm->quant != SYMM_NORM_QUANT_ROW)
         expected = fmax(largest, 1e-10) / 448;
     scale = (double)norm->scale[at];
-    if (!(fabs(scale - expected) <= expected * (slack + 0x1p-22)) && isfinite(expected))
+    if (!(fabs(scale - expected) <=
+          expected * (slack + (slack > 0 ? rounding(norm, largest) : 0) + 0x1p-22)) &&
+        isfinite(expected))
         complain(check, "scale", row, first, scale, expected);
     for (size_t c = 0; c < count && isfinite(expected); c++) {
         const size_t index = row * norm->hidden + first + c;
@@ -222,9 +231,10 @@ static void check_scaled(struct check *check, size_t row, size_t first, size_t c
             quantised((float)n[first + c], (float)scale, norm->quant);
 
         /* With slack n is not known: then the value may be any between two. */
-        if (slack == 0 ? found != rounded && !(isnan(found) && isnan(rounded))
-                       : !is_near(found, exact, slack + 0x1p-22,
-                                  format_of(SYMM_FLOAT8_E4M3), true))
+        if (slack == 0
+                ? found != rounded && !(isnan(found) && isnan(rounded))
+                : !is_near(found, exact, slack + rounding(norm, n[first + c]) + 0x1p-22,
+                           format_of(SYMM_FLOAT8_E4M3), true))
             complain(check, "quantised value", row, first + c, found, exact);
     }
 }
@@ -245,8 +255,6 @@ static void check_row(struct check *check, const void *residual, size_t row, dou
         n[c] = found;
         slack = 0;
     }
-    if (!norm->norm_out) /* n is rounded to T before it is scaled */
-        slack += ldexp(1, -format.fraction - 1);
     if (norm->quant == SYMM_NORM_QUANT_TENSOR || norm->quant == SYMM_NORM_QUANT_ROW)
         check_scaled(check, row, 0, norm->hidden, n, slack);
     else if (norm->quant != SYMM_NORM_QUANT_NONE)
