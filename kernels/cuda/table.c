@@ -55,7 +55,9 @@ enum way {
     WAY_PULL,      /* any shape */
     WAY_STAGE,     /* the same, through the stage */
     WAY_STREAM,    /* the same, for much data */
-    WAY_ONE        /* one block of one warp */
+    WAY_ROWS, /* row_exchange.cuh: groups of threads that have whole rows; a warp more */
+    WAY_ROWS_TWO, /* the same in two shots */
+    WAY_ONE       /* one block of one warp */
 };
 
 enum data {
@@ -188,6 +190,10 @@ static const struct entry entries[] = {
         "all_to_all_one_shot_pull"),
     ANY(ALL_TO_ALL, TWO_SHOT_INPLACE, WAY_PULL, 16, "move_push", "all_to_all_push"),
     ANY(ALL_TO_ALL, COPY_IN, WAY_STAGE, 16, "copy_in", "all_to_all_copy_in"),
+    TYPES(EACH, ALL_REDUCE_NORM, LAMPORT_PUSH, WAY_ROWS, 16, "all_reduce_norm",
+          "all_reduce_norm_lamport"),
+    TYPES(LARGE, ALL_REDUCE_NORM, TWO_SHOT_PUSH, WAY_ROWS_TWO, 16,
+          "all_reduce_norm_two_shot", "all_reduce_norm_two_shot"),
     ANY(BARRIER, COPY_IN, WAY_ONE, 16, "barrier", "barrier_copy_in"),
     SWITCH(ALL_REDUCE, MULTIMEM_ONE_SHOT, "all_reduce_multimem_one_shot"),
     SWITCH(ALL_REDUCE, MULTIMEM_TWO_SHOT, "all_reduce_multimem_two_shot"),
@@ -226,7 +232,7 @@ static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t packets
 static bool has_segments(const struct entry *entry)
 {
     return entry->way == WAY_TWO_SHOT || entry->way == WAY_TWO_LINE ||
-           entry->way == WAY_TWO_WIDE;
+           entry->way == WAY_TWO_WIDE || entry->way == WAY_ROWS_TWO;
 }
 
 /* Packets of one sender that a slot has room for; as symm_slot_packets in the kernels. */
@@ -235,7 +241,8 @@ static uint64_t room_of(const struct symm_cuda_query *query, const struct entry 
     uint64_t slot = entry->payload == 8 ? query->scratch.ll_bytes / LINE / 2
                                         : query->scratch.lamport_bytes / LINE / 3;
 
-    if (entry->way == WAY_BROADCAST || entry->way == WAY_PAIR || entry->way == WAY_MANY)
+    if (entry->way == WAY_BROADCAST || entry->way == WAY_PAIR ||
+        entry->way == WAY_MANY || (entry->way == WAY_ROWS && query->size == 2))
         return slot; /* of the one sender */
     return slot / (unsigned)query->size / (has_segments(entry) ? 2 : 1);
 }
@@ -419,6 +426,58 @@ static bool shape_of_stream(const struct symm_cuda_query *query,
            shape_of_pull(query, entry, shape);
 }
 
+/* Packets of a row. */
+static uint64_t row_packets(uint32_t hidden, symm_dtype dtype)
+{
+    return divide_up((uint64_t)hidden * symm_dtype_size(dtype), LINE);
+}
+
+/* Threads that have a row together, as struct symm_row_place. */
+static uint32_t row_threads(uint64_t packets)
+{
+    uint32_t each = 1;
+
+    while (each * MOST_THREADS < packets)
+        each *= 2;
+    return (uint32_t)divide_up(divide_up(packets, each), WARP) * WARP;
+}
+
+/* A block for each of `rows`, and more groups in a block when there are no more blocks. */
+static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
+                           uint32_t width, struct symm_cuda_shape *shape)
+{
+    const uint32_t blocks = blocks_for(query, rows, 1, SYMM_DEVICE_BLOCKS);
+    const uint64_t groups =
+        least(divide_up(rows > 0 ? rows : 1, blocks), MOST_THREADS / width);
+
+    shape->threads = (uint32_t)groups * width;
+    shape->blocks = blocks_for(query, rows, (uint32_t)groups, blocks);
+    return (uint32_t)groups;
+}
+
+/* In one round or two; `step` rows at a time. */
+static bool shape_of_rows(const struct symm_cuda_query *query,
+                          const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    const bool two = entry->way == WAY_ROWS_TWO;
+    const uint64_t rows = two ? divide_up(query->rows, (unsigned)query->size)
+                              : query->rows; /* that one sender sends */
+    const uint64_t packets = row_packets(query->hidden, query->dtype);
+    uint64_t room, step;
+
+    if (packets == 0 || query->hidden > SYMM_NORM_MAX_HIDDEN)
+        return false;
+    room = room_of(query, entry) / packets; /* rows of a slot */
+    step = shape_rows(query, rows, row_threads(packets), shape);
+    step *= shape->blocks;
+    shape->threads += WARP;
+    if (rows <= room)
+        return room > 0;
+    if (two)
+        return in_two_slots(rows, step, room);
+    return room > SYMM_PAIR_AHEAD * step && rows <= 2 * room;
+}
+
 static bool shape_of(const struct symm_cuda_query *query, const struct entry *entry,
                      struct symm_cuda_shape *shape)
 {
@@ -443,6 +502,9 @@ static bool shape_of(const struct symm_cuda_query *query, const struct entry *en
         return shape_of_pull(query, entry, shape);
     case WAY_STREAM:
         return shape_of_stream(query, entry, shape);
+    case WAY_ROWS:
+    case WAY_ROWS_TWO:
+        return shape_of_rows(query, entry, shape);
     case WAY_ONE:
         break;
     }
@@ -511,6 +573,19 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors
     shape->blocks = blocks_for(&query, divide_up(bytes, LINE), COPY_LINES, COPY_BLOCKS);
 }
 
+void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
+                          int processors, struct symm_cuda_kernel *kernel,
+                          struct symm_cuda_shape *shape)
+{
+    const struct symm_cuda_query query = {.processors = processors};
+
+    *kernel = (struct symm_cuda_kernel){dtype == SYMM_BFLOAT16  ? "symm_norm_bfloat16"
+                                        : dtype == SYMM_FLOAT16 ? "symm_norm_float16"
+                                                                : "symm_norm_float32",
+                                        "norm"};
+    shape_rows(&query, rows, row_threads(row_packets(hidden, dtype)), shape);
+}
+
 /* ---- Scratch --------------------------------------------------------------------- */
 
 /* Channels up to `end`, which does not belong to it, and the scratch of each. */
@@ -570,13 +645,4 @@ uint64_t symm__cuda_scratch_layout(uint64_t begin,
         end = regions->stage + regions->stage_bytes;
     }
     return end;
-}
-
-void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
-                          int processors, struct symm_cuda_kernel *kernel,
-                          struct symm_cuda_shape *shape)
-{
-    (void)rows, (void)hidden, (void)dtype, (void)processors;
-    *kernel = (struct symm_cuda_kernel){"symm_norm_rest", "all_reduce_norm"};
-    *shape = (struct symm_cuda_shape){1, 32};
 }

@@ -452,7 +452,6 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
         rq->kind == SYMM_KIND_ALL_GATHER && query.overlap && !entry->pointers
             ? args->bytes
             : 0;
-    args->in_step = rq->kind == SYMM_KIND_ALL_GATHER && query.overlap ? args->bytes : 0;
     if (rq->norm)
         status = take_norm(channel, rq, entry, &query);
     if (status != SYMM_OK)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * all_reduce_norm.cu - all_reduce_norm in one shot by Lamport packets: the exchange of
+ * row_exchange.cuh with the epilogue of norm.cuh. Any rows, hidden and alignment; ranks may
+ * differ in alignment. args.in is what is summed; the rest is in args.norm.
+ *
+ * Launch: row_exchange.cuh, "Launch"; a thread has as few of 1, 2, 4 and 8 packets of a row as do for
+ * SYMM_MAX_BLOCK threads.
+ *
+ * symm_all_reduce_norm_lamport_{bfloat16,float16,float32}_n{2,4,8}
+ */
+#include "kernels/cuda/norm.cuh"
+
+template <int N> struct one_shot {
+    template <class EPILOGUE>
+    static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)
+    {
+        symm_row_one_shot<EPILOGUE, N>(args, whole).run();
+    }
+};
+
+#define SYMM_NORM(name, dtype, n)                                                      \
+    SYMM_KERNEL_OF(symm_all_reduce_norm_lamport_##name, SYMM_MAX_BLOCK + SYMM_WARP)    \
+    {                                                                                  \
+        symm_norm_any<one_shot<n>, dtype>(args, args.in);                              \
+    }
+SYMM_HOT_MAP(SYMM_NORM)

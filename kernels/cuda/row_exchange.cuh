@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * row_exchange.cuh - the sums of rows by Lamport packets, in one shot and in two, for kernels that
+ * do something with a whole row when it is there: their epilogue.
+ *
+ * A row is cut into packets of 16 bytes; the last one is filled up with zeros. A group of threads
+ * has a row at a time: `width` threads, a multiple of 32, of P packets each; thread t of the group
+ * has the packets t, t + width, ... A block is one or more groups and a last warp that takes no
+ * packets: it writes the counters, and in block 0 it writes and reads the call words and counts for
+ * the blocks that were not launched. Group g of block b has the rows b x groups + g, and on by the
+ * groups of the grid: so any number of blocks does, if it is the same on all ranks. No value passes
+ * between threads, but in the epilogue. The block synchronizes once, for the counters, while the
+ * first rows are in flight. After that the groups go their own ways and the last warp its own.
+ *
+ * symm_row_one_shot: a rank sends each row to all peers, SYMM_PAIR_AHEAD rows ahead of the one that
+ * it takes. Slot = [sender][row][packet]; only the peer sends between two ranks.
+ * symm_row_two_shot: rank r owns the rows i with i % N == r. It sends all other rows to their
+ * owners, then sums its own ones and sends the sums to all, then takes the others' sums.
+ * Slot = [phase][sender][row of the owner][packet].
+ * One round, or two if a slot is too small; packet.cuh (1) and (4) say why slots may be used again.
+ * For (4) a thread reads a word of each peer's first row with an acquiring load; that row is in the
+ * first round, and it has a packet there if it has one anywhere.
+ *
+ * EPILOGUE(args, place): what happens to rows.
+ *   place_type                a symm_row_place
+ *   early()                   before the kernels before have ended
+ *   begin()                   when the first rows are in flight
+ *   load(row)                 before the wait for the row's packets
+ *   bool row(row, s, ok)      the row's sums. Every thread of the group calls it for every row, in
+ *                             the same order; ok: whether the wait succeeded. False: a wait of
+ *                             the group has failed, and there is nothing more to wait for.
+ * An output may be `in` itself: a packet of `in` is read, by the thread that writes it, before.
+ *
+ * Launch: groups x width + 32 threads. One shot: if the rows do not fit into a slot, one has room for
+ * more than SYMM_PAIR_AHEAD rows of each group and two have room for all. Two shots: a row of each
+ * group, and all in two slots that are cut to such rows.
+ */
+#ifndef SYMM_KERNELS_CUDA_ROW_EXCHANGE_CUH
+#define SYMM_KERNELS_CUDA_ROW_EXCHANGE_CUH
+
+#include "kernels/cuda/packet.cuh"
+
+/* Packets of a row that a thread has: as few as do for SYMM_MAX_BLOCK threads. All ranks agree on it. */
+SYMM_DEVICE uint32_t symm_row_each(uint32_t packets)
+{
+    uint32_t each = 1;
+
+    while (each * SYMM_MAX_BLOCK < packets)
+        each *= 2;
+    return each;
+}
+
+/*
+ * A thread's place in the grid and in a row. P: its packets of a row. LOOP: P at most, `each` of them,
+ * handled one after the other by code that is not unrolled: for rows that are rare. Only that takes
+ * arrays whose packets are not at multiples of 16 (whole: they are).
+ */
+template <int DTYPE, int P, bool LOOP> struct symm_row_place {
+    static constexpr int dtype = DTYPE, most = P, unrolled = LOOP ? 1 : P;
+    static constexpr bool loop = LOOP;
+    static constexpr uint32_t element = symm_element_size(DTYPE);
+
+    const bool whole;
+    uint32_t bytes, packets; /* of a row */
+    uint32_t each;           /* packets of a thread */
+    uint32_t width, groups;  /* threads of a group; groups of a block */
+    uint32_t group, thread;  /* the group in the block, the thread in the group */
+    uint32_t first, step;    /* the group's first row, and from one to the next */
+
+    /* takes: threads of a block that take packets. */
+    SYMM_DEVICE symm_row_place(const struct symm_cuda_args &args, uint32_t takes,
+                               bool aligned)
+        : whole(aligned), bytes((uint32_t)args.norm.hidden * element),
+          packets((bytes + 15) / 16), each(LOOP ? symm_row_each(packets) : P),
+          width(((packets + each - 1) / each + SYMM_WARP - 1) / SYMM_WARP * SYMM_WARP),
+          groups(takes / width), group(threadIdx.x / width),
+          thread(threadIdx.x - group * width), first(blockIdx.x * groups + group),
+          step(gridDim.x * groups)
+    {
+    }
+
+    SYMM_DEVICE uint32_t count(void) const
+    {
+        return LOOP ? each : P;
+    }
+
+    /* The row's packet that is the thread's k-th, if it has one. */
+    SYMM_DEVICE uint32_t packet(uint32_t k) const
+    {
+        return k * width + thread;
+    }
+
+    SYMM_DEVICE bool has(uint32_t k) const
+    {
+        return packet(k) < packets;
+    }
+
+    /* The thread's packet k of a row of an array; zeros after the row's end. */
+    SYMM_DEVICE symm_lamport::value get(const void *array, uint64_t row,
+                                        uint32_t k) const
+    {
+        const char *begin = (const char *)array + row * bytes;
+
+        if (!LOOP || whole)
+            return symm_lamport::open(
+                symm_port_packet_if(has(k), begin + 16 * packet(k)));
+        return symm_lamport::gather(begin, packet(k), bytes, element, SYMM_ENDS_ANY);
+    }
+
+    SYMM_DEVICE void put(void *array, uint64_t row, uint32_t k,
+                         const symm_lamport::value &v) const
+    {
+        char *begin = (char *)array + row * bytes;
+
+        if (LOOP && !whole)
+            symm_lamport::scatter(begin, packet(k), bytes, element, SYMM_ENDS_ANY, v);
+        else if (has(k))
+            symm_lamport::store(begin, packet(k), v);
+    }
+};
+
+/* A packet's sum of two, of elements of DTYPE, rounded. */
+template <int DTYPE>
+SYMM_DEVICE symm_lamport::value symm_row_add(const symm_lamport::value &a,
+                                             const symm_lamport::value &b)
+{
+    symm_lamport::value sum;
+
+    SYMM_UNROLL
+    for (uint32_t u = 0; u < symm_lamport::units; u++) {
+        const uint32_t low = (uint32_t)a.unit[u], high = (uint32_t)(a.unit[u] >> 32);
+        const uint32_t more = (uint32_t)b.unit[u], most = (uint32_t)(b.unit[u] >> 32);
+
+        if constexpr (DTYPE == SYMM_BFLOAT16)
+            sum.unit[u] = symm_port_add_bfloat(low, more) |
+                          (uint64_t)symm_port_add_bfloat(high, most) << 32;
+        else if constexpr (DTYPE == SYMM_FLOAT16)
+            sum.unit[u] = symm_port_add_half(low, more) |
+                          (uint64_t)symm_port_add_half(high, most) << 32;
+        else
+            sum.unit[u] =
+                symm_port_bits(symm_port_float(low) + symm_port_float(more)) |
+                (uint64_t)symm_port_bits(symm_port_float(high) + symm_port_float(most))
+                    << 32;
+    }
+    return sum;
+}
+
+/* What both exchanges share: packets of rows on their way. */
+template <class EPILOGUE, int N> struct symm_row_exchange {
+    typedef symm_lamport::value value;
+    typedef typename EPILOGUE::place_type place_type;
+    static constexpr int dtype = place_type::dtype, P = place_type::most,
+                         unrolled = place_type::unrolled;
+    /* Packets of a sender that a thread polls at once: as many as registers allow. */
+    static constexpr int senders = N == 2 ? 1 : N;
+    static constexpr int together = place_type::loop   ? 1
+                                    : P * senders <= 8 ? P
+                                                       : 8 / senders;
+
+    const struct symm_cuda_args &args;
+    const place_type place;
+    const uint32_t rank, rows;
+    const bool takes;
+    struct symm_round round;
+
+    SYMM_DEVICE symm_row_exchange(const struct symm_cuda_args &a, bool whole)
+        : args(a), place(a, blockDim.x - SYMM_WARP, whole), rank((uint32_t)a.team.rank),
+          rows((uint32_t)a.norm.rows), takes(threadIdx.x < blockDim.x - SYMM_WARP)
+    {
+    }
+
+    SYMM_DEVICE uint32_t member(uint32_t i) const /* i ranks after this one, modulo N */
+    {
+        return rank + i < N ? rank + i : rank + i - N;
+    }
+
+    SYMM_DEVICE value load(uint32_t row, uint32_t k) const
+    {
+        return symm_lamport::clean(place.get(args.in, row, k));
+    }
+
+    /*
+     * Waits for packets of this thread, c of a sender m at from(m, c), for c of k .. k + COUNT - 1
+     * that the thread has; then the sums in rank order, where own[c] is this rank's.
+     * The packets are consumed. acquire: as symm_packets_get.
+     */
+    template <int COUNT, class FROM>
+    SYMM_DEVICE bool sum(const FROM &from, uint32_t k, value *s, bool acquire) const
+    {
+        struct symm_packet packet[COUNT * senders];
+        const uint32_t self = rank;
+        const auto sender = [&](uint32_t i) { return N == 2 ? 1 - self : i % senders; };
+        const auto awaited = [&](uint32_t i) {
+            return (N == 2 || i % senders != self) && place.has(k + i / senders);
+        };
+        const auto at = [&](uint32_t i) { return from(sender(i), k + i / senders); };
+
+        if (!symm_packets_poll<symm_lamport, COUNT * senders>(args, &round, awaited, at,
+                                                              sender, packet))
+            return false;
+        SYMM_UNROLL
+        for (uint32_t i = 0; i < COUNT * senders; i++) {
+            if (awaited(i)) {
+                if (acquire && i < senders)
+                    symm_port_load32_acquire(&at(i)->word[0]);
+                symm_lamport::consumed(at(i));
+            }
+        }
+        SYMM_UNROLL
+        for (uint32_t c = 0; c < COUNT; c++)
+            if (place.has(k + c))
+                s[c] = fold(s[c], &packet[c * senders]);
+        return true;
+    }
+
+    SYMM_DEVICE value fold(const value &own, const struct symm_packet *packet) const
+    {
+        value v[N];
+
+        if constexpr (N == 2) {
+            return symm_row_add<dtype>(own, symm_lamport::open(packet[0]));
+        } else {
+            SYMM_UNROLL
+            for (uint32_t r = 0; r < N; r++)
+                v[r] = r == rank ? own : symm_lamport::open(packet[r]);
+            if (place_type::element == 2 && args.norm.flags & SYMM_NORM_ROUND_PARTIAL) {
+                SYMM_UNROLL
+                for (uint32_t r = 1; r < N; r++)
+                    v[0] = symm_row_add<dtype>(v[0], v[r]);
+                return v[0];
+            }
+            return symm_value_fold<symm_lamport, dtype, SYMM_SUM, N, N>(args, N, v);
+        }
+    }
+
+    /* The sums of a row in place of its own packets. */
+    template <class FROM>
+    SYMM_DEVICE bool sums(const FROM &from, value (&s)[P], bool acquire) const
+    {
+        bool ok = true;
+
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k += together)
+            ok = ok && sum<together>(from, k, &s[k], acquire && k == 0);
+        return ok;
+    }
+};
+
+/* ---- One shot ---------------------------------------------------------------------- */
+
+template <class EPILOGUE, int N>
+struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
+    typedef symm_row_exchange<EPILOGUE, N> base;
+    using base::args;
+    using base::place;
+    using base::rank;
+    using base::round;
+    using base::rows;
+    using typename base::value;
+    static constexpr int P = base::P, unrolled = base::unrolled;
+
+    const uint32_t room;       /* packets of a sender in a slot */
+    uint32_t share;            /* rows of the first round */
+    int64_t slot[2];           /* from a packet's number to its place, by round */
+    struct symm_packet *to[N]; /* [i]: this rank's packets at member(i), in slot 0 */
+    struct symm_packet *from;  /* sender 0's packets here */
+    EPILOGUE epilogue;
+
+    SYMM_DEVICE symm_row_one_shot(const struct symm_cuda_args &a, bool whole)
+        : base(a, whole), room(symm_slot_packets<symm_lamport>(a) / base::senders),
+          share(rows), epilogue(a, place)
+    {
+        if (rows * place.packets > room)
+            share = room / place.packets;
+        SYMM_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            to[i] = symm_slot_of<symm_lamport>(a, base::member(i), 0) +
+                    (N == 2 ? 0 : rank * room) + place.thread;
+            symm_port_settle(to[i]);
+        }
+        from = symm_slot_of<symm_lamport>(a, rank, 0) + place.thread;
+        symm_port_settle(from);
+        if (base::takes)
+            epilogue.early();
+        round = symm_round_open(a);
+        symm_two_slots<symm_lamport>(a, &round, share * place.packets, slot);
+    }
+
+    /* From the thread's place in a row of slot 0 to its packet k of a row. */
+    SYMM_DEVICE int64_t offset(uint32_t row, uint32_t k) const
+    {
+        return (row < share ? slot[0] : slot[1]) + row * place.packets +
+               k * place.width;
+    }
+
+    SYMM_DEVICE void send(uint32_t row) const
+    {
+        value v[P];
+
+        if (row >= rows || !round.ok)
+            return;
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k++)
+            v[k] = base::load(row, k);
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k++) {
+            SYMM_UNROLL
+            for (uint32_t i = 1; i < N; i++)
+                if (place.has(k))
+                    symm_lamport::send(to[i] + offset(row, k), v[k], round.round);
+        }
+    }
+
+    SYMM_DEVICE void receive(uint32_t row)
+    {
+        const auto at = [&](uint32_t m, uint32_t k) {
+            return from + (N == 2 ? 0 : m * room) + offset(row, k);
+        };
+        value s[P];
+
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count();
+             k++) /* under way together with the packets */
+            s[k] = base::load(row, k);
+        epilogue.load(row);
+        if (round.ok)
+            round.ok = base::sums(at, s, row == place.first && share < rows);
+        round.ok = epilogue.row(row, s, round.ok);
+    }
+
+    SYMM_DEVICE void run(void)
+    {
+        if (base::takes) {
+            SYMM_UNROLL
+            for (uint32_t k = 0; k < SYMM_PAIR_AHEAD; k++)
+                send(place.first + k * place.step);
+            epilogue.begin();
+        } else {
+            symm_round_tell(args, round, threadIdx.x - (blockDim.x - SYMM_WARP));
+        }
+        __syncthreads();
+        if (!base::takes) {
+            if (share < rows)
+                symm_round_next(&round);
+            symm_round_finish(args, &round, blockDim.x / SYMM_WARP - 1);
+            return;
+        }
+        SYMM_NO_UNROLL
+        for (uint32_t row = place.first; row < rows; row += place.step) {
+            send(row + SYMM_PAIR_AHEAD * place.step);
+            receive(row);
+        }
+    }
+};
+
+/* ---- Two shots --------------------------------------------------------------------- */
+
+template <class EPILOGUE, int N>
+struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N> {
+    typedef symm_row_exchange<EPILOGUE, N> base;
+    using base::args;
+    using base::place;
+    using base::rank;
+    using base::round;
+    using base::rows;
+    using typename base::value;
+    static constexpr int P = base::P, unrolled = base::unrolled;
+
+    const uint32_t room;            /* packets of a sender in a phase */
+    const uint32_t most;            /* rows of an owner, at most */
+    uint32_t share;                 /* of them, in the first round */
+    uint32_t slot[2];               /* from a packet's number to its place, by round */
+    struct symm_packet *const from; /* member 0's packet 0 in slot 0 */
+    EPILOGUE epilogue;
+
+    SYMM_DEVICE symm_row_two_shot(const struct symm_cuda_args &a, bool whole)
+        : base(a, whole), room(symm_slot_packets<symm_lamport>(a) / (2 * N)),
+          most((rows + N - 1) / N), share(most),
+          from(symm_slot_of<symm_lamport>(a, rank, 0)), epilogue(a, place)
+    {
+        if (most * place.packets > room)
+            share = room / place.packets / place.step * place.step;
+        if (base::takes)
+            epilogue.early();
+        round = symm_round_open(a);
+        symm_two_slots<symm_lamport>(a, &round, share * place.packets, slot);
+    }
+
+    /* Where the thread's packet k of row j of a phase and a sender is, from its packet 0. */
+    SYMM_DEVICE uint32_t offset(uint32_t phase, uint32_t sender, uint32_t j,
+                                uint32_t k) const
+    {
+        return (phase * N + sender) * room + (j < share ? slot[0] : slot[1]) +
+               j * place.packets + place.packet(k);
+    }
+
+    SYMM_DEVICE struct symm_packet *to(uint32_t m, uint32_t phase, uint32_t j,
+                                       uint32_t k) const
+    {
+        return symm_slot_of<symm_lamport>(args, m, 0) + offset(phase, rank, j, k);
+    }
+
+    /* Row j of every peer to it. */
+    SYMM_DEVICE void scatter(uint32_t j) const
+    {
+        value v[N];
+
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k++) {
+            SYMM_UNROLL
+            for (uint32_t i = 1; i < N; i++)
+                if (j * N + base::member(i) < rows && place.has(k))
+                    v[i] = base::load(j * N + base::member(i), k);
+            SYMM_UNROLL
+            for (uint32_t i = 1; i < N; i++)
+                if (j * N + base::member(i) < rows && place.has(k))
+                    symm_lamport::send(to(base::member(i), 0, j, k), v[i], round.round);
+        }
+    }
+
+    SYMM_DEVICE void scatter_round(uint32_t j, uint32_t end) const
+    {
+        SYMM_NO_UNROLL
+        for (; j < end && round.ok; j += place.step)
+            scatter(j);
+    }
+
+    /* Row j of the own ones: sum, send, keep. */
+    SYMM_DEVICE void reduce(uint32_t j)
+    {
+        const uint32_t row = j * N + rank;
+        const auto at = [&](uint32_t m, uint32_t k) {
+            return from + offset(0, m, j, k);
+        };
+        value s[P];
+
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k++)
+            s[k] = base::load(row, k);
+        epilogue.load(row);
+        if (round.ok)
+            round.ok = base::sums(at, s, j == place.first && share < most);
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k++) {
+            s[k] = symm_lamport::clean(s[k]);
+            SYMM_UNROLL
+            for (uint32_t i = 1; i < N; i++)
+                if (place.has(k) && round.ok)
+                    symm_lamport::send(to(base::member(i), 1, j, k), s[k], round.round);
+        }
+        round.ok = epilogue.row(row, s, round.ok);
+    }
+
+    /* Waits for the sums of row j of member m. */
+    SYMM_DEVICE bool get(uint32_t m, uint32_t j, value (&s)[P]) const
+    {
+        struct symm_packet packet[P];
+        const auto has = [&](uint32_t k) { return place.has(k); };
+        const auto at = [&](uint32_t k) { return from + offset(1, m, j, k); };
+
+        if (!symm_packets_poll<symm_lamport, P>(
+                args, &round, has, at, [&](uint32_t) { return m; }, packet))
+            return false;
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k++) {
+            if (has(k)) {
+                symm_lamport::consumed(at(k));
+                s[k] = symm_lamport::open(packet[k]);
+            }
+        }
+        return true;
+    }
+
+    SYMM_DEVICE void gather(uint32_t m, uint32_t j)
+    {
+        value s[P] = {};
+
+        epilogue.load(j * N + m);
+        if (round.ok)
+            round.ok = get(m, j, s);
+        round.ok = epilogue.row(j * N + m, s, round.ok);
+    }
+
+    SYMM_DEVICE void take(void)
+    {
+        SYMM_NO_UNROLL
+        for (uint32_t j = place.first; j < most; j += place.step) {
+            if (j >= share && j - share == place.first)
+                scatter_round(j, most);
+            if (j * N + rank < rows)
+                reduce(j);
+        }
+        SYMM_NO_UNROLL
+        for (uint32_t j = place.first; j < most; j += place.step) {
+            SYMM_NO_UNROLL
+            for (uint32_t i = 1; i < N; i++)
+                if (j * N + base::member(i) < rows)
+                    gather(base::member(i), j);
+        }
+    }
+
+    SYMM_DEVICE void run(void)
+    {
+        if (base::takes) {
+            scatter_round(place.first, share);
+            epilogue.begin();
+        } else {
+            symm_round_tell(args, round, threadIdx.x - (blockDim.x - SYMM_WARP));
+        }
+        __syncthreads();
+        if (base::takes) {
+            take();
+            return;
+        }
+        if (share < most)
+            symm_round_next(&round);
+        symm_round_finish(args, &round, blockDim.x / SYMM_WARP - 1);
+    }
+};
+
+#endif
