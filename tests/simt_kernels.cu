@@ -26,6 +26,26 @@ SYMM_KERNEL(simt_test_sum)
     out[threadIdx.x] = sum;
 }
 
+/* Groups of 64 threads, and a last warp, that go their own ways: in group g each of args.count rounds
+ * adds up what its threads have put into shared memory, by barrier 1 + g. */
+SYMM_KERNEL(simt_test_groups)
+{
+    __shared__ uint32_t part[2][SIMT_MAX_THREADS];
+    const uint32_t group = threadIdx.x / 64, first = group * 64;
+    uint32_t *out = (uint32_t *)args.out + blockIdx.x * blockDim.x;
+
+    __syncthreads();
+    if (threadIdx.x >= blockDim.x - 32)
+        return;
+    out[threadIdx.x] = 0;
+    for (uint32_t round = 0; round < args.count + group; round++) {
+        part[round & 1][threadIdx.x] = threadIdx.x * (round + 1);
+        symm_port_sync_some(1 + group, 64);
+        for (uint32_t t = 0; t < 64; t++)
+            out[threadIdx.x] += part[round & 1][first + t];
+    }
+}
+
 /* What each collective of a warp gives, eight words for each thread. */
 SYMM_KERNEL(simt_test_warp)
 {
@@ -162,6 +182,24 @@ SYMM_KERNEL(simt_test_broken)
             __syncthreads();
         else
             __syncwarp();
+        break;
+    case 4: /* threads that do not agree on a barrier's number */
+        symm_port_sync_some(3, threadIdx.x < 32 ? 64 : 32);
+        break;
+    case 5: /* lanes at different barriers */
+        symm_port_sync_some(lane < 16 ? 3 : 4, 64);
+        break;
+    case 6: /* one that no device has */
+        symm_port_sync_some(16, 64);
+        break;
+    case 7: /* half a warp */
+        symm_port_sync_some(3, 48);
+        break;
+    case 8: /* a warp that does not come */
+        if (threadIdx.x < 32)
+            symm_port_sync_some(3, 64);
+        else
+            __syncthreads();
         break;
     default: /* for ever */
         for (;;)

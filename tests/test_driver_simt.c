@@ -56,6 +56,27 @@ static void test_sum(void **state)
     unsetenv("SIMT_SEED");
 }
 
+static void test_groups(void **state)
+{
+    static uint32_t out[2][352];
+    struct symm_cuda_args args = {.out = out, .count = 5};
+
+    (void)state;
+    for (int seed = 0; seed < 3; seed++) {
+        setenv("SIMT_SEED", seed == 0 ? "0" : seed == 1 ? "1" : "77", 1);
+        driver.simt_launch(driver_kernel(&driver, "simt_test_groups"), &args, 2, 352);
+        for (uint32_t t = 0; t < 320; t++) {
+            const uint32_t group = t / 64, rounds = 5 + group;
+            const uint32_t wanted =
+                (64 * 64 * group + 64 * 63 / 2) * (rounds * (rounds + 1) / 2);
+
+            assert_int_equal(out[0][t], wanted);
+            assert_int_equal(out[1][t], wanted);
+        }
+    }
+    unsetenv("SIMT_SEED");
+}
+
 static void test_warp(void **state)
 {
     static uint64_t out[96][8];
@@ -192,14 +213,20 @@ static void test_rules(void **state)
         "__syncwarp with mask 0xffff",
         "33 of 64 wait at __syncthreads, 0 have returned; warp 1: 31 lanes at "
         "__syncwarp",
+        "thread 32 is at barrier 3 of 32 threads, others are there for 64",
+        "thread 16 is at barrier 4, other lanes of its warp are at barrier 3",
+        "thread 0 is at barrier 16: they are 1 to 15",
+        "barrier 3 of 48 threads: they are whole warps of 64",
+        "32 of 64 wait at __syncthreads, 0 have returned; 32 of 64 threads at barrier "
+        "3",
         "it runs for longer than SIMT_LIMIT; 64 of 64 threads poll",
     };
     static const char *const limit[] = {"SIMT_LIMIT=1", NULL};
     unsigned threads = 48;
 
     (void)state;
-    for (uint32_t tag = 0; tag < 5; tag++)
-        assert_int_equal(driver_dies(broken, &tag, tag == 4 ? limit : NULL, words[tag]),
+    for (uint32_t tag = 0; tag < 10; tag++)
+        assert_int_equal(driver_dies(broken, &tag, tag == 9 ? limit : NULL, words[tag]),
                          0);
     assert_int_equal(driver_dies(bad_shape, &threads, NULL, "a block of 48 threads"),
                      0);
@@ -211,11 +238,9 @@ static void test_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum),
-        cmocka_unit_test(test_warp),
-        cmocka_unit_test(test_spin_threads),
-        cmocka_unit_test(test_wait),
-        cmocka_unit_test(test_spin_processes),
+        cmocka_unit_test(test_sum),   cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_warp),  cmocka_unit_test(test_spin_threads),
+        cmocka_unit_test(test_wait),  cmocka_unit_test(test_spin_processes),
         cmocka_unit_test(test_rules),
     };
 
