@@ -106,6 +106,9 @@ enum symm_cuda_pointers_state {
  * scratch has room for and registers allow. */
 #define SYMM_WIDE_THREADS(size) ((size) > 4 ? 256 : 512)
 
+/* all_reduce_norm_two_shot.cu: threads of a block that take packets, at most. */
+#define SYMM_ROWS_TWO_THREADS(size) ((size) > 4 ? 256 : 512)
+
 struct symm_cuda_args {
     struct symm_device_team team;
     struct symm_cuda_scratch scratch; /* of `channel` */

@@ -350,7 +350,7 @@ static void run_well(struct norm_rig *rig, const struct norm_call *calls, int co
 
 /* ---- Tests -------------------------------------------------------------------------- */
 
-#define CALLS 60
+#define CALLS 90
 
 static void draw_calls(struct norm_call *calls, int count, int size, uint64_t seed,
                        size_t most)

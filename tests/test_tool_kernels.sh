@@ -54,7 +54,7 @@ for source in "$sources"/*.cu; do
 done
 
 # Names as kernels/cuda/table.c writes them; the preprocessor makes those of the hot kernels.
-strings -n 6 "$library" | grep -E '^symm_[a-z0-9][a-z0-9_]*_(any|float|bfloat16_n[248]|float16_n[248]|float32_n[248])(_by_pointer)?$|^symm_p2p_(put|signal|signal_wait)$' |
+strings -n 6 "$library" | grep -E '^symm_[a-z0-9][a-z0-9_]*_(any|float|bfloat16_n[248]|float16_n[248]|float32_n[248])(_by_pointer)?$|^symm_norm_(bfloat16|float16|float32)$|^symm_p2p_(put|signal|signal_wait)$' |
     sort -u >"$folder/names"
 [ "$(wc -l <"$folder/names")" -ge 60 ] || fail "the table has only $(wc -l <"$folder/names") names"
 while read -r kernel; do

@@ -12,6 +12,8 @@
 #include "kernels/cuda/norm.cuh"
 
 template <int N> struct one_shot {
+    static constexpr uint32_t straight = N == 8 ? 2 : 4, threads = SYMM_MAX_BLOCK;
+
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)
     {

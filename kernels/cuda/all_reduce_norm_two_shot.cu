@@ -11,6 +11,8 @@
 #include "kernels/cuda/norm.cuh"
 
 template <int N> struct two_shot {
+    static constexpr uint32_t straight = 2, threads = SYMM_ROWS_TWO_THREADS(N);
+
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)
     {
@@ -25,7 +27,7 @@ template <int N> struct two_shot {
         symm_norm_any<two_shot<4>, dtype>(args, args.in);                              \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_all_reduce_norm_two_shot_##name##_n8,                          \
-                   SYMM_MAX_BLOCK + SYMM_WARP)                                         \
+                   SYMM_ROWS_TWO_THREADS(8) + SYMM_WARP)                               \
     {                                                                                  \
         symm_norm_any<two_shot<8>, dtype>(args, args.in);                              \
     }

@@ -11,6 +11,8 @@
 #include "kernels/cuda/norm.cuh"
 
 struct rows {
+    static constexpr uint32_t straight = 2, threads = SYMM_MAX_BLOCK;
+
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)
     {

@@ -76,8 +76,8 @@ SYMM_DEVICE uint32_t symm_norm_e4m3(float a, float b, float c, float d)
 #endif
 }
 
-template <int DTYPE, int P, bool LOOP> struct symm_norm_rows {
-    typedef symm_row_place<DTYPE, P, LOOP> place_type;
+template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
+    typedef symm_row_place<DTYPE, P, LOOP, THREADS> place_type;
     static constexpr int unrolled = place_type::unrolled;
     static constexpr uint32_t element = place_type::element, lanes = 16 / element;
     static constexpr bool stay = !LOOP, ready = stay && P * lanes <= 8;
@@ -435,10 +435,22 @@ SYMM_DEVICE bool symm_norm_whole(const symm_norm &norm, const void *in)
     return bits % 16 == 0;
 }
 
+/* Rows of whole packets, two or four of a thread. */
+template <class RUN, int DTYPE>
+SYMM_DEVICE void symm_norm_many(const struct symm_cuda_args &args, uint32_t packets)
+{
+    if constexpr (RUN::straight >= 4)
+        if (packets > 2 * RUN::threads) {
+            RUN::template of<symm_norm_rows<DTYPE, 4, false, RUN::threads>>(args, true);
+            return;
+        }
+    RUN::template of<symm_norm_rows<DTYPE, 2, false, RUN::threads>>(args, true);
+}
+
 /*
  * Runs RUN::of<symm_norm_rows<...>>(args, whole). in: what is summed, or the sums. Rows that are not
- * whole packets at multiples of 16, and such of more than 4 packets a thread, take the code that
- * loops. The ranks agree on symm_row_each, not on the code.
+ * whole packets at multiples of 16, and such of more than RUN::straight packets a thread, for which
+ * registers do not suffice, take the code that loops. The ranks agree on symm_row_each, not on the code.
  */
 template <class RUN, int DTYPE>
 SYMM_DEVICE void symm_norm_any(const struct symm_cuda_args &args, const void *in)
@@ -446,17 +458,15 @@ SYMM_DEVICE void symm_norm_any(const struct symm_cuda_args &args, const void *in
     const uint32_t packets =
         ((uint32_t)args.norm.hidden * symm_element_size(DTYPE) + 15) / 16;
     const bool whole = symm_norm_whole<DTYPE>(args.norm, in);
+    constexpr int most = SYMM_NORM_MAX_HIDDEN / 16 * (int)symm_element_size(DTYPE) /
+                         RUN::threads; /* packets of a thread */
 
-    if (!whole || packets > 4 * SYMM_MAX_BLOCK)
-        RUN::template of<
-            symm_norm_rows<DTYPE, 2 * (int)symm_element_size(DTYPE), true>>(args,
-                                                                            whole);
-    else if (packets <= SYMM_MAX_BLOCK)
-        RUN::template of<symm_norm_rows<DTYPE, 1, false>>(args, true);
-    else if (packets <= 2 * SYMM_MAX_BLOCK)
-        RUN::template of<symm_norm_rows<DTYPE, 2, false>>(args, true);
-    else
-        RUN::template of<symm_norm_rows<DTYPE, 4, false>>(args, true);
+    if (!whole || packets > RUN::straight * RUN::threads)
+        RUN::template of<symm_norm_rows<DTYPE, most, true, RUN::threads>>(args, whole);
+    else if (packets <= RUN::threads)
+        RUN::template of<symm_norm_rows<DTYPE, 1, false, RUN::threads>>(args, true);
+    else if constexpr (RUN::straight >= 2)
+        symm_norm_many<RUN, DTYPE>(args, packets);
 }
 
 #endif

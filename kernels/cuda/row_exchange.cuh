@@ -40,12 +40,12 @@
 
 #include "kernels/cuda/packet.cuh"
 
-/* Packets of a row that a thread has: as few as do for SYMM_MAX_BLOCK threads. All ranks agree on it. */
-SYMM_DEVICE uint32_t symm_row_each(uint32_t packets)
+/* Packets of a row that a thread has: as few as do for `threads`. All ranks agree on it. */
+SYMM_DEVICE uint32_t symm_row_each(uint32_t packets, uint32_t threads)
 {
     uint32_t each = 1;
 
-    while (each * SYMM_MAX_BLOCK < packets)
+    while (each * threads < packets)
         each *= 2;
     return each;
 }
@@ -53,9 +53,9 @@ SYMM_DEVICE uint32_t symm_row_each(uint32_t packets)
 /*
  * A thread's place in the grid and in a row. P: its packets of a row. LOOP: P at most, `each` of them,
  * handled one after the other by code that is not unrolled: for rows that are rare. Only that takes
- * arrays whose packets are not at multiples of 16 (whole: they are).
+ * arrays whose packets are not at multiples of 16 (whole: they are). THREADS: of a group, at most.
  */
-template <int DTYPE, int P, bool LOOP> struct symm_row_place {
+template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_row_place {
     static constexpr int dtype = DTYPE, most = P, unrolled = LOOP ? 1 : P;
     static constexpr bool loop = LOOP;
     static constexpr uint32_t element = symm_element_size(DTYPE);
@@ -71,7 +71,7 @@ template <int DTYPE, int P, bool LOOP> struct symm_row_place {
     SYMM_DEVICE symm_row_place(const struct symm_cuda_args &args, uint32_t takes,
                                bool aligned)
         : whole(aligned), bytes((uint32_t)args.norm.hidden * element),
-          packets((bytes + 15) / 16), each(LOOP ? symm_row_each(packets) : P),
+          packets((bytes + 15) / 16), each(LOOP ? symm_row_each(packets, THREADS) : P),
           width(((packets + each - 1) / each + SYMM_WARP - 1) / SYMM_WARP * SYMM_WARP),
           groups(takes / width), group(threadIdx.x / width),
           thread(threadIdx.x - group * width), first(blockIdx.x * groups + group),
@@ -259,12 +259,15 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
     using base::rows;
     using typename base::value;
     static constexpr int P = base::P, unrolled = base::unrolled;
+    /* The first row is loaded while the counters are, where registers allow. */
+    static constexpr bool soon = !base::place_type::loop && P * N <= 4;
 
     const uint32_t room;       /* packets of a sender in a slot */
     uint32_t share;            /* rows of the first round */
     int64_t slot[2];           /* from a packet's number to its place, by round */
     struct symm_packet *to[N]; /* [i]: this rank's packets at member(i), in slot 0 */
     struct symm_packet *from;  /* sender 0's packets here */
+    value first[soon ? P : 1]; /* of the first row */
     EPILOGUE epilogue;
 
     SYMM_DEVICE symm_row_one_shot(const struct symm_cuda_args &a, bool whole)
@@ -283,7 +286,11 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
         symm_port_settle(from);
         if (base::takes)
             epilogue.early();
-        round = symm_round_open(a);
+        round = symm_round_open(a, [&] {
+            if constexpr (soon)
+                if (base::takes && place.first < rows)
+                    fetch(place.first, first);
+        });
         symm_two_slots<symm_lamport>(a, &round, share * place.packets, slot);
     }
 
@@ -294,17 +301,28 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
                k * place.width;
     }
 
+    SYMM_DEVICE void fetch(uint32_t row, value (&v)[P]) const
+    {
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k++)
+            v[k] = place.get(args.in, row, k);
+    }
+
     SYMM_DEVICE void send(uint32_t row) const
     {
         value v[P];
 
         if (row >= rows || !round.ok)
             return;
-        SYMM_UNROLL_BY(unrolled)
-        for (uint32_t k = 0; k < place.count(); k++)
-            v[k] = base::load(row, k);
+        fetch(row, v);
+        send(row, v);
+    }
+
+    SYMM_DEVICE void send(uint32_t row, value (&v)[P]) const
+    {
         SYMM_UNROLL_BY(unrolled)
         for (uint32_t k = 0; k < place.count(); k++) {
+            v[k] = symm_lamport::clean(v[k]);
             SYMM_UNROLL
             for (uint32_t i = 1; i < N; i++)
                 if (place.has(k))
@@ -332,8 +350,11 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
     SYMM_DEVICE void run(void)
     {
         if (base::takes) {
+            if constexpr (soon)
+                if (place.first < rows && round.ok)
+                    send(place.first, first);
             SYMM_UNROLL
-            for (uint32_t k = 0; k < SYMM_PAIR_AHEAD; k++)
+            for (uint32_t k = soon; k < SYMM_PAIR_AHEAD; k++)
                 send(place.first + k * place.step);
             epilogue.begin();
         } else {

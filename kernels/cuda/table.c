@@ -432,23 +432,22 @@ static uint64_t row_packets(uint32_t hidden, symm_dtype dtype)
     return divide_up((uint64_t)hidden * symm_dtype_size(dtype), LINE);
 }
 
-/* Threads that have a row together, as struct symm_row_place. */
-static uint32_t row_threads(uint64_t packets)
+/* Threads that have a row together, `most` at most, as struct symm_row_place. */
+static uint32_t row_threads(uint64_t packets, uint32_t most)
 {
     uint32_t each = 1;
 
-    while (each * MOST_THREADS < packets)
+    while (each * most < packets)
         each *= 2;
     return (uint32_t)divide_up(divide_up(packets, each), WARP) * WARP;
 }
 
 /* A block for each of `rows`, and more groups in a block when there are no more blocks. */
 static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
-                           uint32_t width, struct symm_cuda_shape *shape)
+                           uint32_t width, uint32_t most, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(query, rows, 1, SYMM_DEVICE_BLOCKS);
-    const uint64_t groups =
-        least(divide_up(rows > 0 ? rows : 1, blocks), MOST_THREADS / width);
+    const uint64_t groups = least(divide_up(rows > 0 ? rows : 1, blocks), most / width);
 
     shape->threads = (uint32_t)groups * width;
     shape->blocks = blocks_for(query, rows, (uint32_t)groups, blocks);
@@ -463,12 +462,13 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
     const uint64_t rows = two ? divide_up(query->rows, (unsigned)query->size)
                               : query->rows; /* that one sender sends */
     const uint64_t packets = row_packets(query->hidden, query->dtype);
+    const uint32_t most = two ? SYMM_ROWS_TWO_THREADS(query->size) : MOST_THREADS;
     uint64_t room, step;
 
     if (packets == 0 || query->hidden > SYMM_NORM_MAX_HIDDEN)
         return false;
     room = room_of(query, entry) / packets; /* rows of a slot */
-    step = shape_rows(query, rows, row_threads(packets), shape);
+    step = shape_rows(query, rows, row_threads(packets, most), most, shape);
     step *= shape->blocks;
     shape->threads += WARP;
     if (rows <= room)
@@ -583,7 +583,8 @@ void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
                                         : dtype == SYMM_FLOAT16 ? "symm_norm_float16"
                                                                 : "symm_norm_float32",
                                         "norm"};
-    shape_rows(&query, rows, row_threads(row_packets(hidden, dtype)), shape);
+    shape_rows(&query, rows, row_threads(row_packets(hidden, dtype), MOST_THREADS),
+               MOST_THREADS, shape);
 }
 
 /* ---- Scratch --------------------------------------------------------------------- */
