@@ -188,7 +188,15 @@ static symm_status issue_barrier(const struct core_request *r, symm_work **work)
     return symm_barrier(r->team->handle, &r->call, work);
 }
 
-enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST, BARRIER };
+enum {
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    ALL_GATHER,
+    ALL_TO_ALL,
+    BROADCAST,
+    BARRIER,
+    ALL_REDUCE_NORM
+};
 
 const struct core_operation core_collectives[] = {
     [ALL_REDUCE] = {"all_reduce", parse_all_reduce, issue_all_reduce},
@@ -197,6 +205,7 @@ const struct core_operation core_collectives[] = {
     [ALL_TO_ALL] = {"all_to_all", parse_all_to_all, issue_all_to_all},
     [BROADCAST] = {"broadcast", parse_broadcast, issue_broadcast},
     [BARRIER] = {"barrier", parse_barrier, issue_barrier},
+    [ALL_REDUCE_NORM] = {"all_reduce_norm", core_norm_parse, core_norm_issue},
     {NULL, NULL, NULL},
 };
 
@@ -214,3 +223,4 @@ METHOD(all_gather, ALL_GATHER)
 METHOD(all_to_all, ALL_TO_ALL)
 METHOD(broadcast, BROADCAST)
 METHOD(barrier, BARRIER)
+METHOD(all_reduce_norm, ALL_REDUCE_NORM)

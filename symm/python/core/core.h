@@ -28,7 +28,7 @@
 
 #define CORE_RANKS 64 /* of a team */
 #define CORE_DIMS  16 /* of an array, as symm_empty_strided_p2p allows */
-#define CORE_NAMES 16 /* of a function's parameters, at most */
+#define CORE_NAMES 24 /* of a function's parameters, at most */
 
 typedef PyCFunction
     core_function; /* METH_FASTCALL | METH_KEYWORDS, cast as Python asks */
@@ -201,6 +201,7 @@ int core_array_add(PyObject *module); /* interns names */
     PyObject *core_team_##name(PyObject *self, PyObject *const *args,                  \
                                Py_ssize_t count, PyObject *keywords)
 CORE_METHOD(all_reduce);
+CORE_METHOD(all_reduce_norm);
 CORE_METHOD(reduce_scatter);
 CORE_METHOD(all_gather);
 CORE_METHOD(all_to_all);

@@ -8,6 +8,10 @@
 
 #include "python/core/core.h"
 
+#include "symm/norm.h"
+
+#define CORE_ARRAYS 9 /* of a call, at most */
+
 struct core_request {
     const struct core_operation *operation;
     core_team *team; /* borrowed */
@@ -19,11 +23,12 @@ struct core_request {
     int peer;   /* or root */
     int signal; /* -1: none */
     symm_call call;
+    symm_norm norm; /* of all_reduce_norm */
     bool wants_work;
     int arrays; /* in array[] */
-    struct core_array array[2];
-    PyObject *object[2]; /* that they were taken from; borrowed */
-    PyObject *text[2];   /* that call.site and call.algorithm point into; borrowed */
+    struct core_array array[CORE_ARRAYS];
+    PyObject *object[CORE_ARRAYS]; /* that they were taken from; borrowed */
+    PyObject *text[2]; /* that call.site and call.algorithm point into; borrowed */
 };
 
 /* An operation: how its arguments are read, and the C function that makes the call. */
@@ -36,6 +41,11 @@ struct core_operation {
 
 extern const struct core_operation core_collectives[]; /* ends with {0}; collective.c */
 extern const struct core_operation core_one_sided[];   /* likewise; one_sided.c */
+
+/* all_reduce_norm's; norm.c. */
+int core_norm_parse(struct core_request *request, PyObject *const *args,
+                    Py_ssize_t count, PyObject *keywords);
+symm_status core_norm_issue(const struct core_request *request, symm_work **work);
 
 /* What every call takes beside its own parameters, in this order at the end of params.names. */
 #define CORE_OPTIONS                                                                   \

@@ -556,6 +556,7 @@ static PyMethodDef methods[] = {
     CORE_FAST("record_period", core_team_record_period, DOC_RECORD_PERIOD),
     CORE_FAST("prepare", core_team_prepare, DOC_PREPARE),
     CORE_FAST("all_reduce", core_team_all_reduce, DOC_ALL_REDUCE),
+    CORE_FAST("all_reduce_norm", core_team_all_reduce_norm, DOC_ALL_REDUCE_NORM),
     CORE_FAST("reduce_scatter", core_team_reduce_scatter, DOC_REDUCE_SCATTER),
     CORE_FAST("all_gather", core_team_all_gather, DOC_ALL_GATHER),
     CORE_FAST("broadcast", core_team_broadcast, DOC_BROADCAST),

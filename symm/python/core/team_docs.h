@@ -164,6 +164,31 @@
     "'prod', 'min', 'max', of integers also 'band', 'bor', 'bxor'. float16,\n"         \
     "bfloat16 and float8 are reduced in float32 and rounded once." DOC_CALL
 
+#define DOC_ALL_REDUCE_NORM                                                            \
+    "all_reduce_norm($self, input, weight=None, eps=1e-06, *, residual=None, "         \
+    "bias=None, weight_offset=0.0, sum_out=None, residual_out=None, "                  \
+    "norm_out=None, quant_out=None, quant=None, scale=None, hidden=None, "             \
+    "round_partial=False, constant=False, " DOC_OPTIONS                                \
+    "Collective: input of all ranks is reduced by sum, then\n\n"                       \
+    "    s = the sum, in float32 in rank order, rounded once\n"                        \
+    "    r = s + bias + residual, rounded after each addition\n"                       \
+    "    n = r / sqrt(mean of r * r over a row + eps) * (weight_offset + weight)\n"    \
+    "    q = n / scale in float8_e4m3, at most 448\n\n"                                \
+    "and those of s, r, n and q are written that have an array: sum_out,\n"            \
+    "residual_out, norm_out, quant_out. Between roundings to input's dtype the\n"      \
+    "arithmetic is in float32; norm.h states it. input, residual, sum_out,\n"          \
+    "residual_out and norm_out are rows x hidden in input's dtype: bfloat16,\n"        \
+    "float16 or float32; weight and bias have hidden elements, 1 to 16384.\n"          \
+    "hidden: None: input's last dimension. An output may be input or residual\n"       \
+    "itself; no other arrays overlap.\n\n"                                             \
+    "quant_out is rows x hidden in float8_e4m3, or uint8 for its bytes. quant says\n"  \
+    "what the float32 array scale is: 'tensor' (None): one element, read when the\n"   \
+    "call runs; 'row': one for each row, written; 'group' and 'group_column': one\n"   \
+    "for 128 columns of a row, written as rows x groups and as groups x rows.\n"       \
+    "round_partial: every partial sum is rounded to input's dtype, as FlashInfer\n"    \
+    "does. constant: no kernel before the call on its stream writes weight and\n"      \
+    "bias. Ranks agree on all but the arrays' places." DOC_CALL
+
 #define DOC_REDUCE_SCATTER                                                             \
     "reduce_scatter($self, out, x, op='sum', *, " DOC_OPTIONS                          \
     "Collective: block `rank` of the reduced x into out: x has team.size x\n"          \

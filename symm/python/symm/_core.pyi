@@ -9,6 +9,7 @@ class _CudaStream(Protocol):
 
 _StreamLike = Stream | int | _CudaStream | None
 _Op = Literal["sum", "avg", "prod", "min", "max", "band", "bor", "bxor"]
+_Quant = Literal["none", "tensor", "row", "group", "group_column"]
 _Numerics = Literal["any", "same_bits", "rank_order"]
 
 class _Options(TypedDict, total=False):
@@ -214,6 +215,26 @@ class Team:
         x: Any,
         out: Any = None,
         op: _Op | None = "sum",
+        **options: Unpack[_Options],
+    ) -> Work | None: ...
+    def all_reduce_norm(
+        self,
+        input: Any,
+        weight: Any = None,
+        eps: SupportsFloat | None = 1e-6,
+        *,
+        residual: Any = None,
+        bias: Any = None,
+        weight_offset: SupportsFloat | None = 0.0,
+        sum_out: Any = None,
+        residual_out: Any = None,
+        norm_out: Any = None,
+        quant_out: Any = None,
+        quant: _Quant | None = None,
+        scale: Any = None,
+        hidden: int | None = None,
+        round_partial: bool = False,
+        constant: bool = False,
         **options: Unpack[_Options],
     ) -> Work | None: ...
     def reduce_scatter(
