@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""libsymm under torch.distributed: the c10d backend "symm", and symmetric memory.
+"""libsymm under torch.distributed: the c10d backend "symm", symmetric memory, operators.
 
     import symm.torch                        # torch >= 2.14 finds it without this line
     torch.distributed.init_process_group("symm")
     symm.torch.enable_symmetric_memory()     # for torch.distributed._symmetric_memory
+    symm.torch.enable_operators()            # torch.ops.symm.all_reduce_norm
 
 The C++ part is compiled for the installed torch at first use (symm.torch.build).
 """
@@ -13,7 +14,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-__all__ = ["counters", "enable_symmetric_memory", "register", "register_backend"]
+__all__ = ["counters", "enable_operators", "enable_symmetric_memory", "register",
+           "register_backend"]
 
 
 def _make_backend(options: Any, _: Any) -> Any:
@@ -53,6 +55,38 @@ def enable_symmetric_memory() -> None:
         _symmetric_memory.set_backend("SYMM")  # type: ignore[arg-type]
 
 
+def enable_operators() -> None:
+    """Makes torch.ops.symm.all_reduce_norm known; idempotent. The backend "symm" and symmetric
+    memory make it known too.
+
+    all_reduce_norm(input, group_name, weight=None, eps=1e-6, *, residual=None, bias=None,
+    weight_offset=0.0, outputs="norm", quant="none", scale=None, round_partial=False,
+    constant=False) returns a list of new tensors: those that `outputs` names, in its order,
+    separated by commas. "sum": s, input of all ranks added in float32 in rank order and rounded;
+    "residual": r = s + bias + residual, rounded after each addition; "norm": n = r / sqrt(mean of
+    r * r over the last dimension + eps) * (weight_offset + weight); with a quant also "quant": n
+    divided by a scale in float8_e4m3fn, and "scale" where it is computed. quant "tensor" takes the
+    float32 tensor scale of one element; "row" returns a scale for each row, (..., 1); "group" one
+    for 128 columns, (..., groups); "group_column" the same as (rows, groups) with strides (1,
+    rows). input is bfloat16, float16 or float32, with at most 16384 columns; weight, bias and
+    residual have its dtype. norm.h has the arithmetic; round_partial and constant are its flags.
+
+    all_reduce_norm.out takes sum_out, residual_out, norm_out, quant_out and scale_out in place of
+    outputs, each may be None, and returns nothing. Outside of compiled graphs an output may be
+    input or residual itself.
+
+    Both run on CPU and CUDA tensors, on the current stream, may be captured into CUDA graphs, and
+    have no derivative. The ranks are those of the process group with that name, of any backend, on
+    one host; the first call of a group for a kind of device is collective for its context of
+    libsymm, which symmetric memory uses too. Tensors that are not contiguous are copied. Raises
+    RuntimeError for arguments, torch.distributed.DistBackendError for what peers do, with libsymm's
+    sentence.
+    """
+    from . import build
+
+    build.load()
+
+
 def register() -> None:
     """Registers what libsymm has for torch without being asked for more; idempotent."""
     register_backend()
@@ -61,9 +95,9 @@ def register() -> None:
 def counters() -> dict[str, tuple[int, int]]:
     """What libsymm has moved for torch in this process: operation -> (calls, bytes).
 
-    Operations: all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, barrier, send, recv;
-    copies: of tensors that are not contiguous, and of lists. Compiles the C++ part if that has not
-    been done.
+    Operations: all_reduce, all_reduce_norm, reduce_scatter, all_gather, broadcast, all_to_all,
+    barrier, send, recv; copies: of tensors that are not contiguous, and of lists. Compiles the C++
+    part if that has not been done.
     """
     from . import build
 

@@ -25,7 +25,7 @@ _SOURCE = Path(__file__).absolute().parent / "src"
 # One translation unit: most of the compiler's time is torch's headers.
 _FILES = (
     "job.cpp", "work.cpp", "messages.cpp", "group.cpp", "collectives.cpp", "lists.cpp",
-    "memory.cpp", "memory_ops.cpp", "module.cpp",
+    "memory.cpp", "memory_ops.cpp", "norm_ops.cpp", "module.cpp",
 )
 _NAME = "_symm_torch"
 

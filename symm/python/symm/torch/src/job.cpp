@@ -9,8 +9,8 @@
 namespace symm_torch {
 
 Counter counters[COUNTS] = {
-    {"all_reduce"}, {"reduce_scatter"}, {"all_gather"}, {"broadcast"}, {"all_to_all"},
-    {"barrier"},    {"send"},           {"recv"},       {"copies"},
+    {"all_reduce"}, {"all_reduce_norm"}, {"reduce_scatter"}, {"all_gather"}, {"broadcast"},
+    {"all_to_all"}, {"barrier"},         {"send"},           {"recv"},       {"copies"},
 };
 
 void raise(symm_status status)

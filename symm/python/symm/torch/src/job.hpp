@@ -58,6 +58,7 @@ struct Counter {
 
 enum Count {
     COUNT_ALL_REDUCE,
+    COUNT_ALL_REDUCE_NORM,
     COUNT_REDUCE_SCATTER,
     COUNT_ALL_GATHER,
     COUNT_BROADCAST,

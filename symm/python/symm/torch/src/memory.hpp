@@ -77,5 +77,7 @@ bool is_ours(const void *ptr);
 void register_memory();
 // The operators torch.ops.symm_mem for tensors of our allocator. Idempotent.
 void register_memory_ops();
+// The operators torch.ops.symm.all_reduce_norm (norm_ops.cpp). Idempotent.
+void register_norm_ops();
 
 } // namespace symm_torch

@@ -38,5 +38,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
           pybind11::arg("rank"), pybind11::arg("size"), pybind11::arg("timeout"),
           pybind11::call_guard<pybind11::gil_scoped_release>());
     m.def("counters", &symm_torch::read_counters);
+    // Collective: a context of libsymm with the ranks of a group, unless there is one.
+    m.def(
+        "join",
+        [](const std::string &group, const std::string &device) {
+            symm_torch::memory_group(group, c10::Device(device));
+        },
+        pybind11::call_guard<pybind11::gil_scoped_release>());
     symm_torch::register_memory();
+    symm_torch::register_norm_ops();
 }
