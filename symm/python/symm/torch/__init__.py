@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""libsymm under torch.distributed: the c10d backend "symm", symmetric memory, operators.
+"""libsymm under torch.distributed: the c10d backend "symm", symmetric memory, fused norms.
 
     import symm.torch                        # torch >= 2.14 finds it without this line
     torch.distributed.init_process_group("symm")
     symm.torch.enable_symmetric_memory()     # for torch.distributed._symmetric_memory
     symm.torch.enable_operators()            # torch.ops.symm.all_reduce_norm
+    symm.torch.fuse_norm()                   # torch.compile uses it
 
 The C++ part is compiled for the installed torch at first use (symm.torch.build).
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-__all__ = ["counters", "enable_operators", "enable_symmetric_memory", "register",
+__all__ = ["counters", "enable_operators", "enable_symmetric_memory", "fuse_norm", "register",
            "register_backend"]
 
 
@@ -85,6 +86,25 @@ def enable_operators() -> None:
     from . import build
 
     build.load()
+
+
+def fuse_norm(group: Any = None, *, device: Any = None, exact: bool = False) -> Any:
+    """Makes torch.compile fuse all_reduce, bias, residual, RMSNorm and static 8 bits.
+
+    Graphs that Inductor compiles from now on get torch.ops.symm.all_reduce_norm for the functional
+    all_reduce ("sum") of the group and what follows it, where the arithmetic is that of norm.h
+    within rounding (symm.torch.fusion has the forms). Collective over the group (None: the default
+    one), whose ranks are on one host; one group at a time. device: of the tensors; None: the
+    current CUDA device, else the CPU. exact: leave models alone that round the normalised rows
+    before they multiply by the weight, which is one rounding more (Inductor drops it by itself).
+
+    Returns a symm.torch.fusion.NormFusion: counts and left say what was fused and what was not,
+    rewrite(graph) serves other backends of torch.compile, close() ends it. Raises RuntimeError if
+    it is on already.
+    """
+    from . import fusion
+
+    return fusion.install(group, device, exact)
 
 
 def register() -> None:
