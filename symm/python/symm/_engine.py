@@ -5,6 +5,7 @@ process group, and an all-reduce communicator over it."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -12,7 +13,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from ._core import Buffer, Context, init
+from ._core import Buffer, Context, Invalid, init
 
 log = logging.getLogger("symm")
 
@@ -20,6 +21,7 @@ log = logging.getLogger("symm")
 # noticed at once, whatever this is.
 _TIMEOUT = 600.0
 MIB = 1024 * 1024
+NORM_COLUMNS = 16384  # of all_reduce_norm
 _REDUCED = ("float32", "float16", "bfloat16")
 _MOVED = (*_REDUCED, "float64", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8",
           "uint8")
@@ -34,7 +36,8 @@ class Counters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values = {
-            name: (0, 0) for name in ("all_reduce", "all_gather", "reduce_scatter", "captured")
+            name: (0, 0) for name in ("all_reduce", "all_reduce_norm", "all_gather",
+                                      "reduce_scatter", "captured")
         }
 
     def add(self, name: str, nbytes: int) -> None:
@@ -144,6 +147,7 @@ def _make_context(group: Any, device: Any) -> Context:
 # ---- The team's calls --------------------------------------------------------------------
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_numbers = itertools.count()
 
 
 class Engine:
@@ -154,14 +158,15 @@ class Engine:
     """
 
     def __init__(self, name: str, group: Any, device: Any, counters: Counters) -> None:
-        self.group, self.device = group, device
+        self.group, self.device, self.number = group, device, next(_numbers)
         self.ctx = _make_context(group, device)
         self.team = self.ctx.world
         self._sites = {
             operation: f"{name}.{operation}"
-            for operation in ("all_reduce", "all_gather", "reduce_scatter")
+            for operation in ("all_reduce", "all_reduce_norm", "all_gather", "reduce_scatter")
         }
         self._counters = counters
+        self._holders = 1
         self._shared: dict[int, Buffer] = {}
         _engines.add(self)
 
@@ -171,17 +176,23 @@ class Engine:
 
         return self.device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
-    def _count(self, operation: str, nbytes: int) -> None:
-        self._counters.add(operation, nbytes)
+    def _count(self, operation: str, nbytes: int, counters: Counters | None = None) -> None:
+        counters = self._counters if counters is None else counters
+        counters.add(operation, nbytes)
         if self.is_stream_capturing():
-            self._counters.add("captured", nbytes)
+            counters.add("captured", nbytes)
 
-    def all_reduce(self, x: Any, out: Any) -> None:
-        """out = the sum of x; both dense, with the same strides."""
+    def all_reduce(self, x: Any, out: Any, counters: Counters | None = None) -> None:
+        """out = the sum of x; both dense, with the same strides. counters: None: the engine's."""
         self.team.all_reduce(
             _flat(x), _flat(out), "sum", numerics="rank_order", site=self._sites["all_reduce"]
         )
-        self._count("all_reduce", x.nbytes)
+        self._count("all_reduce", x.nbytes, counters)
+
+    def all_reduce_norm(self, x: Any, counters: Counters | None = None, **arguments: Any) -> None:
+        """Team.all_reduce_norm with these arguments; tensors are contiguous."""
+        self.team.all_reduce_norm(x, site=self._sites["all_reduce_norm"], **arguments)
+        self._count("all_reduce_norm", x.nbytes, counters)
 
     def all_gather(self, x: Any, out: Any) -> None:
         """out = the x of all ranks, one after the other; both contiguous."""
@@ -210,8 +221,16 @@ class Engine:
         """Frees what share() gave this rank at `pointer`; False: not from there."""
         return self._shared.pop(pointer, None) is not None
 
+    def hold(self) -> Engine:
+        """One user more, who calls close() too."""
+        self._holders += 1
+        return self
+
     def close(self) -> None:
-        """Not collective; calls after it raise symm.Invalid."""
+        """Of the last user: ends it. Not collective; calls after it raise symm.Invalid."""
+        self._holders -= 1
+        if self._holders > 0:
+            return
         self._shared.clear()
         _engines.discard(self)
         self.ctx.finalize()
@@ -234,6 +253,15 @@ def make_engine(name: str, group: Any, device: Any, counters: Counters) -> Engin
     log.info("symm: the %s group of %d ranks on %s uses libsymm (backend %s)", name,
              group.size(), device, engine.team.backend)
     return engine
+
+
+def find_engine(group: Any, device: Any) -> Engine | None:
+    """An open one of the group and device, which the caller now holds too; None: there is none.
+    Ranks that have opened and closed the same ones get the same answer."""
+    for engine in sorted(_engines, key=lambda each: each.number):
+        if engine.group is group and engine.device == device:
+            return engine.hold()
+    return None
 
 
 # ---- Gates -------------------------------------------------------------------------------
@@ -288,6 +316,17 @@ def takes_reduce_scatter(x: Any, size: int, max_bytes: int) -> bool:
     )
 
 
+def takes_norm(x: Any, residual: Any, weight: Any, max_bytes: int) -> bool:
+    """Rows that takes_all_reduce takes and that are contiguous, of 1 to 16384 columns; a residual
+    like them, and a weight of their columns and dtype."""
+    return bool(
+        takes_all_reduce(x, max_bytes) and x.dim() > 0 and 1 <= x.shape[-1] <= NORM_COLUMNS
+        and x.is_contiguous() and weight.is_contiguous() and residual.is_contiguous()
+        and residual.shape == x.shape and weight.shape == x.shape[-1:]
+        and x.dtype == residual.dtype == weight.dtype
+    )
+
+
 # ---- The communicator --------------------------------------------------------------------
 
 
@@ -297,6 +336,7 @@ class Communicator:
     disabled = True  # of an object made by __new__ alone
     _engine: Engine | None = None
     _capturing = False
+    _closed = False
 
     def _start(self, engine: Engine, max_size: int) -> None:
         self._engine = engine
@@ -309,6 +349,8 @@ class Communicator:
     def _live(self) -> Engine:
         if self._engine is None:
             raise RuntimeError("symm: this CustomAllreduce is disabled and makes no calls")
+        if self._closed:
+            raise Invalid("symm: this CustomAllreduce has been closed, its team is finalized")
         return self._engine
 
     def should_custom_ar(self, inp: Any) -> bool:
@@ -366,8 +408,10 @@ class Communicator:
             self._capturing = before
 
     def close(self) -> None:
-        """Ends the team of this rank; not collective, and nothing if done already. Later calls
-        raise symm.Invalid; destroy graphs that hold calls first."""
+        """Ends the team of this rank, unless others use it (symm.flashinfer); not collective, and
+        nothing if done already. Later calls raise symm.Invalid; destroy graphs that hold calls
+        first."""
         self.disabled = True
-        if self._engine is not None:
+        if self._engine is not None and not self._closed:
+            self._closed = True
             self._engine.close()
