@@ -3,6 +3,7 @@
 
 An installed libsymm is found by SGLang (0.5.23 and later) as a plug-in; nothing has to be called.
 SYMM_SGLANG=0, alike on all ranks, switches it off, as does SGLANG_PLUGINS without "symm".
+SYMM_SGLANG_FUSION=0 leaves out the all-reduce that is fused with RMSNorm.
 
     import symm.sglang
     print(symm.sglang.counters())     # in a worker: {"all_reduce": (calls, bytes), ...}
@@ -19,7 +20,7 @@ from typing import Any
 from . import _engine
 from ._engine import MIB, log
 
-__all__ = ["CustomAllreduce", "counters", "register"]
+__all__ = ["CustomAllreduce", "FusedAllreduce", "counters", "register"]
 
 _TARGET = (
     "sglang.srt.distributed.device_communicators.custom_all_reduce.dispatch_custom_allreduce"
@@ -65,6 +66,43 @@ class CustomAllreduce(_engine.Communicator):
             self._start(self._engine, max_size)
 
 
+class FusedAllreduce(CustomAllreduce):
+    """CustomAllreduce with the all-reduce fused with RMSNorm, which SGLang finds by hasattr. It is
+    what dispatch_custom_allreduce returns, unless SYMM_SGLANG_FUSION=0."""
+
+    def fused_allreduce_rmsnorm(
+        self, input_: Any, residual_inp_: Any, weight_: Any, eps: float
+    ) -> tuple[Any, Any] | None:
+        """(norm, residual) of the sum of input_ over the ranks, in new tensors: the residual is the
+        sum plus residual_inp_, the norm its RMSNorm over the last dimension with weight_.
+
+        The residual has the bits of custom_all_reduce and an addition; norm.h has the arithmetic.
+        None, and SGLang makes the parts, unless should_custom_ar takes input_, it is contiguous
+        with at most 16384 columns, and the others have its dtype and fitting shapes. Raises and
+        captures as custom_all_reduce does.
+        """
+        return self.custom_fused_ar_rms(input_, residual_inp_, weight_, eps)
+
+    def custom_fused_ar_rms(
+        self, input_: Any, residual_inp_: Any, weight_: Any, eps: float, use_1stage: bool = False,
+        *, out: Any = None, residual_out: Any = None,
+    ) -> tuple[Any, Any] | None:
+        """fused_allreduce_rmsnorm into out and residual_out, where they are given: they may be
+        input_ and residual_inp_. libsymm chooses its algorithm by itself: use_1stage has no effect.
+        """
+        import torch
+
+        if self.disabled or not _engine.takes_norm(input_, residual_inp_, weight_, self.max_size):
+            return None
+        out = torch.empty_like(input_) if out is None else out
+        residual_out = torch.empty_like(residual_inp_) if residual_out is None else residual_out
+        if not self._is_warm_up():
+            self._live().all_reduce_norm(
+                input_, weight=weight_, eps=eps, residual=residual_inp_,
+                residual_out=residual_out, norm_out=out)
+        return out, residual_out
+
+
 def _dispatch(original: Any, *args: Any, **options: Any) -> Any:
     """The hook: SGLang's choice, with libsymm before it."""
     chosen = original(*args, **options)
@@ -72,7 +110,8 @@ def _dispatch(original: Any, *args: Any, **options: Any) -> Any:
         return chosen
     if isinstance(chosen, type) and issubclass(chosen, CustomAllreduce):
         return chosen
-    return type("CustomAllreduce", (CustomAllreduce,),
+    fused = os.environ.get("SYMM_SGLANG_FUSION") != "0"
+    return type("CustomAllreduce", (FusedAllreduce if fused else CustomAllreduce,),
                 {"_original": staticmethod(chosen), "__doc__": CustomAllreduce.__doc__})
 
 
@@ -102,7 +141,7 @@ def register() -> bool:
 def counters() -> dict[str, tuple[int, int]]:
     """What libsymm has done for SGLang in this process: operation -> (calls, bytes of inputs).
 
-    Operations: all_reduce; captured: those that were recorded into a graph, whose replays are not
-    counted. all_gather and reduce_scatter stay (0, 0): SGLang keeps its own.
+    Operations: all_reduce, all_reduce_norm; captured: those that were recorded into a graph, whose
+    replays are not counted. all_gather and reduce_scatter stay (0, 0): SGLang keeps its own.
     """
     return _counters.read()
