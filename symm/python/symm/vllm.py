@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""libsymm in vLLM: replaces vLLM's custom all-reduce.
+"""libsymm in vLLM: replaces vLLM's custom all-reduce, and the one that is fused with RMSNorm.
 
 An installed libsymm is found by vLLM (0.33 and later) as a general plug-in; nothing has to be
-called. SYMM_VLLM=0, alike on all ranks, switches it off.
+called. SYMM_VLLM=0, alike on all ranks, switches it off; SYMM_VLLM_FUSION=0 leaves vLLM's fusion
+pass to FlashInfer.
 
     import symm.vllm
     print(symm.vllm.counters())       # in a worker: {"all_reduce": (calls, bytes), ...}
@@ -222,11 +223,43 @@ def _over(original: Any) -> type:
     return type("CustomAllreduce", bases, {"__doc__": CustomAllreduce.__doc__})
 
 
+def _create_workspace(*args: Any, **options: Any) -> Any:
+    """symm.flashinfer's create_allreduce_fusion_workspace, with vLLM's counters."""
+    from . import flashinfer
+
+    workspace = flashinfer.create_allreduce_fusion_workspace(*args, **options)
+    if isinstance(workspace, flashinfer.AllReduceFusionWorkspace):
+        workspace._count_in(_counters)
+    return workspace
+
+
+def _hook_fusion() -> None:
+    """Puts libsymm under what vLLM calls of FlashInfer: its fusion pass and FlashInferAllReduce
+    look the functions up in flashinfer.comm at each call."""
+    if os.environ.get("SYMM_VLLM_FUSION") == "0":
+        log.info("symm: vLLM's fusion pass calls FlashInfer: SYMM_VLLM_FUSION=0")
+        return
+    try:
+        comm: Any = importlib.import_module("flashinfer.comm")
+    except Exception as error:  # FlashInfer looks for a GPU and a compiler
+        log.info("symm: vLLM has no fusion of all-reduce and RMSNorm without FlashInfer: %s", error)
+        return
+    from . import flashinfer
+
+    if flashinfer.has_flashinfer() and comm.allreduce_fusion is not flashinfer.allreduce_fusion:
+        comm.allreduce_fusion = flashinfer.allreduce_fusion
+        comm.create_allreduce_fusion_workspace = _create_workspace
+        log.info("symm: vLLM's fusion pass calls libsymm in place of FlashInfer")
+
+
 def register() -> bool:
     """Replaces CustomAllreduce of vLLM by libsymm's; vLLM calls it in every process.
 
-    Idempotent. Returns whether it is replaced; if not, the logger "symm" says why: SYMM_VLLM=0,
-    no vLLM, or one that is too old. Never raises for these.
+    Where FlashInfer is installed, its allreduce_fusion and create_allreduce_fusion_workspace are
+    replaced too, for vLLM's pass that fuses all-reduces with RMSNorm, unless SYMM_VLLM_FUSION=0.
+
+    Idempotent. Returns whether CustomAllreduce is replaced; if not, the logger "symm" says why:
+    SYMM_VLLM=0, no vLLM, or one that is too old. Never raises for these.
     """
     if os.environ.get("SYMM_VLLM") == "0":
         log.info("symm: vLLM keeps its own custom all-reduce: SYMM_VLLM=0")
@@ -239,6 +272,7 @@ def register() -> bool:
         log.warning("symm: vLLM's custom all-reduce was not replaced: %s", error)
         return False
     if isinstance(original, type) and issubclass(original, CustomAllreduce):
+        _hook_fusion()
         return True
     why = _refusal(vllm, original)
     if why:
@@ -246,13 +280,14 @@ def register() -> bool:
         return False
     setattr(module, "CustomAllreduce", _over(original))
     log.info("symm: vLLM's custom all-reduce is replaced by libsymm's")
+    _hook_fusion()
     return True
 
 
 def counters() -> dict[str, tuple[int, int]]:
     """What libsymm has done for vLLM in this process: operation -> (calls, bytes of inputs).
 
-    Operations: all_reduce, all_gather, reduce_scatter; captured: those of them that were recorded
-    into a graph, whose replays are not counted.
+    Operations: all_reduce, all_reduce_norm, all_gather, reduce_scatter; captured: those of them
+    that were recorded into a graph, whose replays are not counted.
     """
     return _counters.read()
