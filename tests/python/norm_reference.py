@@ -25,8 +25,8 @@ def add(a, b):
 
 def norm(r, weight=None, eps=1e-6, offset=0.0):
     """The normalised rows in float64, not rounded to r's dtype."""
-    wide = r.astype(np.float64)
-    wide = wide / np.sqrt(np.mean(wide * wide, axis=-1, keepdims=True) + np.float64(np.float32(eps)))
+    wide, eps = r.astype(np.float64), np.float64(np.float32(eps))
+    wide = wide / np.sqrt(np.mean(wide * wide, axis=-1, keepdims=True) + eps)
     return wide if weight is None else wide * (offset + weight.astype(np.float64))
 
 
@@ -50,9 +50,8 @@ def scales(n, kind):
     wide = np.abs(n.astype(np.float32))
     if kind == "row":
         return np.maximum(wide.max(-1), np.float32(2.0**-9)) / np.float32(448)
-    starts = range(0, n.shape[-1], GROUP)
-    made = np.stack([np.maximum(wide[:, i:i + GROUP].max(-1), np.float32(1e-10)) for i in starts], 1)
-    made /= np.float32(448)
+    groups = [wide[:, i:i + GROUP].max(-1) for i in range(0, n.shape[-1], GROUP)]
+    made = np.maximum(np.stack(groups, 1), np.float32(1e-10)) / np.float32(448)
     return made if kind == "group" else np.ascontiguousarray(made.T)
 
 

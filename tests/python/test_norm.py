@@ -98,7 +98,8 @@ def test_options(on_ranks):
             ref.assert_norm(held, want)
         flat = np.empty(256, ml_dtypes.bfloat16)
         stream = ctx.stream()
-        work = team.all_reduce_norm(x.reshape(-1), norm_out=flat, hidden=32, stream=stream, work=True)
+        work = team.all_reduce_norm(x.reshape(-1), norm_out=flat, hidden=32, stream=stream,
+                                    work=True)
         work.synchronize(10)
         assert work.done()
         ref.assert_norm(flat.reshape(8, 32), ref.total(blocks).reshape(8, 32))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Stand-ins for vLLM 0.33 and SGLang 0.5.23 in sys.modules: the paths and signatures that the
-plug-ins of libsymm touch, and nothing else. A class here notes that it was made and called."""
+"""Stand-ins for vLLM 0.33, SGLang 0.5.23 and FlashInfer 0.7 in sys.modules: the paths and
+signatures that the plug-ins of libsymm touch, and nothing else. A class here notes that it was made
+and called."""
 
 import contextlib
 import enum
@@ -120,3 +121,66 @@ def put_sglang():
     put("sglang.srt.distributed.device_communicators.custom_all_reduce",
         dispatch_custom_allreduce=lambda group, device: SglangCustomAllReduceV2)
     return HookRegistry
+
+
+class FlashInferWorkspace:
+    """FlashInfer's base class of workspaces."""
+
+    def __init__(self, world_size, rank):
+        self.world_size, self.rank, self._destroyed = world_size, rank, False
+
+
+class TheirWorkspace(FlashInferWorkspace):
+    """A workspace of FlashInfer's own; notes its making and its end."""
+
+    backend, made = "theirs", []
+
+    def __init__(self, **arguments):
+        super().__init__(arguments["world_size"], arguments["rank"])
+        self.arguments = arguments
+        self.made.append(self)
+
+    def destroy(self):
+        self._destroyed = True
+
+
+def put_flashinfer():
+    """FlashInfer whose functions return what they were called with."""
+    put("flashinfer.comm.workspace_base", AllReduceFusionWorkspace=FlashInferWorkspace)
+    return put("flashinfer.comm", create_allreduce_fusion_workspace=TheirWorkspace,
+               allreduce_fusion=lambda **arguments: ("theirs", arguments))
+
+
+def put_vllm_fusion():
+    """vLLM's fusion pass as far as it calls FlashInfer: how its operator takes a workspace and
+    passes on tensors, in place where it has no norm_out."""
+    import flashinfer.comm as flashinfer_comm
+
+    held = {}
+
+    def workspace_of(group, **arguments):
+        if "workspace" not in held:
+            held["workspace"] = flashinfer_comm.create_allreduce_fusion_workspace(
+                backend="trtllm", comm_backend=None, group=group, **arguments)
+        return held["workspace"]
+
+    def call_trtllm_fused_allreduce_norm(allreduce_in, residual, rms_gamma, rms_eps, group,
+                                         pattern_code, norm_out=None, quant_out=None,
+                                         scale_out=None, scale_factor=None, weight_bias=0.0):
+        workspace = workspace_of(
+            group, world_size=group.size(), rank=group.rank(), max_token_num=1024,
+            hidden_dim=allreduce_in.shape[-1], dtype=allreduce_in.dtype)
+        in_place = norm_out is None
+        flashinfer_comm.allreduce_fusion(
+            input=allreduce_in, workspace=workspace, pattern=pattern_code, launch_with_pdl=True,
+            output=None, residual_out=residual if in_place else allreduce_in,
+            norm_out=allreduce_in if in_place else norm_out, quant_out=quant_out,
+            scale_out=scale_out, residual_in=residual, rms_gamma=rms_gamma, rms_eps=rms_eps,
+            scale_factor=scale_factor, layout_code=0 if workspace.backend == "trtllm" else None,
+            use_oneshot=True, fp32_acc=True, weight_bias=weight_bias,
+            trigger_completion_at_end=True)
+        return workspace
+
+    return put("vllm.compilation.passes.fusion.allreduce_rms_fusion",
+               flashinfer_comm=flashinfer_comm,
+               call_trtllm_fused_allreduce_norm=call_trtllm_fused_allreduce_norm)
