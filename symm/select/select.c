@@ -367,8 +367,8 @@ symm_status symm__choose_planned_norm(const struct symm_select_query *q,
 {
     struct symm_select_query sum = *q;
 
-    if (q->partial || (q->cuda && symm__cuda_choose_norm(q, answer, part))) {
-        *extra = q->cuda ? *barriers : 0;
+    if (q->cuda && (q->partial || symm__cuda_choose_norm(q, answer, part))) {
+        *extra = *barriers;
         return symm__choose_norm(q, answer, part);
     }
     *part = 0;
