@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "symm/norm.h"
+
 /* ---- Refusals ------------------------------------------------------------------------- */
 
 static void write_text(const char *file, const char *text)
@@ -219,6 +221,29 @@ static bool all_freed(const symm_buffer *buffer)
     return true;
 }
 
+/* An all_reduce_norm that the plan does not know has none of its arrays in the arena. */
+static int norm_elsewhere(symm_team *team, symm_buffer *other, symm_buffer *const b[3])
+{
+    float *out = symm_buffer_ptr(other), *in = out + PLAN_RUN_WORDS / 2;
+    const symm_norm good = {.size = sizeof(good),
+                            .rows = 1,
+                            .hidden = PLAN_RUN_WORDS / 2,
+                            .dtype = SYMM_FLOAT32,
+                            .in = in,
+                            .sum_out = out};
+    symm_norm norm = good;
+
+    norm.weight = symm_buffer_ptr(b[1]);
+    CHECK_STATUS(symm_all_reduce_norm(team, &norm, NULL, NULL), SYMM_ERR_INVALID);
+    CHECK_ERROR("all_reduce_norm at no site");
+    norm = good;
+    norm.residual_out = symm_buffer_ptr(b[1]);
+    CHECK_STATUS(symm_all_reduce_norm(team, &norm, NULL, NULL), SYMM_ERR_INVALID);
+    CHECK_ERROR("all_reduce_norm at no site");
+    CHECK_OK(symm_all_reduce_norm(team, &good, NULL, NULL));
+    return 0;
+}
+
 /* b0 is freed where s1's entry barrier has shown that nobody reads it any more. */
 static int body_checked(symm_ctx *ctx, void *arg)
 {
@@ -248,6 +273,7 @@ static int body_checked(symm_ctx *ctx, void *arg)
     CHECK_ERROR("all_reduce at no site");
     CHECK_OK(
         plan_run_reduce(team, "elsewhere", other, out)); /* not the plan's memory */
+    CHECK_ZERO(norm_elsewhere(team, other, b));
     CHECK_STATUS(
         symm_put(team, symm_buffer_ptr(other), symm_buffer_ptr(b[1]), 8, 0, NULL, NULL),
         SYMM_ERR_INVALID);

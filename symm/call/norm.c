@@ -168,6 +168,22 @@ symm_status symm__norm_check(symm_team *team, const symm_norm *norm)
     return status;
 }
 
+int symm__norm_arrays(const symm_norm *norm, bool written,
+                      const void *at[SYMM_NORM_SIDE], size_t bytes[SYMM_NORM_SIDE])
+{
+    struct array arrays[ARRAYS];
+    int count = 0;
+
+    list_arrays(norm, arrays);
+    for (int i = 0; i < ARRAYS; i++) {
+        if (!arrays[i].at || arrays[i].written != written)
+            continue;
+        at[count] = arrays[i].at;
+        bytes[count++] = arrays[i].bytes;
+    }
+    return count;
+}
+
 uint32_t symm__norm_options(const symm_norm *norm)
 {
     struct array arrays[ARRAYS];

@@ -10,10 +10,14 @@
 
 /* Types, sizes, and the arrays beside rq->in and rq->out: aligned, within their buffers, reached
  * by the device, overlapping only where an output is `in` or residual_in itself. */
-symm_status symm__norm_check(symm_team *team,
-                             const symm_norm *norm) SYMM_MUST_CHECK;
+symm_status symm__norm_check(symm_team *team, const symm_norm *norm) SYMM_MUST_CHECK;
 /* A hash of what ranks must agree on beside count and dtype. */
 uint32_t symm__norm_options(const symm_norm *norm);
+/* Fills at[] with the arrays that the call reads or, `written`, writes, `in` first, and bytes[] with
+ * their sizes; returns how many they are. */
+#define SYMM_NORM_SIDE 5
+int symm__norm_arrays(const symm_norm *norm, bool written,
+                      const void *at[SYMM_NORM_SIDE], size_t bytes[SYMM_NORM_SIDE]);
 /* Whether every partial sum is rounded, which only sums in rank order can do. */
 bool symm__norm_partial(const symm_norm *norm, int size);
 

@@ -126,25 +126,41 @@ uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
     return site_tag(team, &site, call->site, 0);
 }
 
+/* A call that no plan in force knows may have no array in the arena. */
+static symm_status refuse_arena(const symm_team *team, const struct symm_request *rq,
+                                const char *site)
+{
+    const char *what = symm__kind_name(rq->kind);
+    symm_status status = symm__plan_refuse(
+        team, what, site, symm__request_reads(team, rq) ? rq->in : NULL);
+
+    if (status == SYMM_OK)
+        status = symm__plan_refuse(team, what, site, rq->out);
+    for (int written = 0; rq->norm && written < 2; written++) {
+        const void *at[SYMM_NORM_SIDE];
+        size_t bytes[SYMM_NORM_SIDE];
+        const int count = symm__norm_arrays(rq->norm, written, at, bytes);
+
+        for (int i = 0; status == SYMM_OK && i < count; i++)
+            if (bytes[i] > 0)
+                status = symm__plan_refuse(team, what, site, at[i]);
+    }
+    return status;
+}
+
 /* The barrier at a put's site is the put's entry barrier, a collective is the site's op. */
 static symm_status find_planned(const symm_team *team, const struct symm_request *rq,
                                 const symm_call *call, struct symm_prepared_call *entry)
 {
     const struct symm_plan_site *planned = symm__plan_find(team, call->site);
-    symm_status status = SYMM_OK;
 
     if (rq->kind == SYMM_KIND_BARRIER) {
         entry->left_out = planned && planned->op->algorithm == SYMM_ALGORITHM_PUT &&
                           !planned->op->entry_barrier;
         return SYMM_OK;
     }
-    if (!planned) {
-        status = symm__plan_refuse(team, symm__kind_name(rq->kind), call->site,
-                                   symm__request_reads(team, rq) ? rq->in : NULL);
-        return status == SYMM_OK ? symm__plan_refuse(team, symm__kind_name(rq->kind),
-                                                     call->site, rq->out)
-                                 : status;
-    }
+    if (!planned)
+        return refuse_arena(team, rq, call->site);
     if (planned->op->algorithm == SYMM_ALGORITHM_PUT)
         return symm__fail(SYMM_ERR_INVALID,
                           "plan '%s' has a put at '%s', and the call is %s; give each "
