@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <symm/norm.h>
 #include <symm/plan.h>
 #include <symm/symm.h>
 
@@ -46,6 +47,7 @@ struct options {
     bool sizes;   /* calls count less from step to step */
     bool peers;   /* asks for a peer's address of buffer 1 */
     bool forces;  /* buffer 2's calls name their algorithm */
+    bool norm;    /* an all_reduce_norm of buffers 0 to 3 */
     bool warm;    /* a step in front of the first period */
 };
 
@@ -177,6 +179,36 @@ static int from_root(struct rank *r)
     return 0;
 }
 
+/* The sum of buffer 0, plus buffer 1, is buffer 2, and normalised buffer 3. */
+static int normalise(struct rank *r)
+{
+    const symm_call call = {.size = sizeof(call), .site = "norm"};
+    const symm_norm norm = {.size = sizeof(norm),
+                            .rows = 1,
+                            .hidden = COUNT,
+                            .dtype = SYMM_FLOAT32,
+                            .in = r->x[0],
+                            .residual_in = r->x[1],
+                            .residual_out = r->x[2],
+                            .norm_out = r->x[3]};
+
+    for (int b = 0; b < 4; b++)
+        for (int i = 0; i < COUNT && b != 1; i++)
+            r->x[b][i] = value_of(r->me, b, r->step);
+    for (int i = 0; i < COUNT; i++)
+        r->x[1][i] = 5;
+    for (int b = 0; b < 4; b++)
+        TRY(wrote(r, b, NULL));
+    TRY(symm_all_reduce_norm(r->world, &norm, &call, NULL));
+    for (int b = 0; b < 4; b++)
+        TRY(read_it(r, b, NULL));
+    look(r, 1, 5);
+    look(r, 2, sum_of(r, r->world, 0) + 5);
+    for (int i = 0; i < COUNT; i++)
+        r->wrong += !(r->x[3][i] > 0.999f && r->x[3][i] < 1.001f);
+    return 0;
+}
+
 static int one_step(struct rank *r)
 {
     const int last = r->o->ring ? 4 : r->o->root ? 3 : BUFFERS;
@@ -197,6 +229,8 @@ static int one_step(struct rank *r)
                             &call, NULL));
     }
     if (r->o->ring && pass_on(r))
+        return 1;
+    if (r->o->norm && normalise(r))
         return 1;
     return r->o->root ? from_root(r) : 0;
 }
@@ -311,7 +345,7 @@ int main(int argc, char **argv)
         {"dies", &o.dies},      {"leaves", &o.leaves},   {"plans", &o.plans},
         {"bigids", &o.big_ids}, {"threads", &o.threads}, {"shares", &o.shares},
         {"warm", &o.warm},      {"peers", &o.peers},     {"forces", &o.forces},
-        {"sizes", &o.sizes}};
+        {"sizes", &o.sizes},    {"norm", &o.norm}};
     struct rank rank = {.o = &o};
 
     for (int i = 1; i < argc; i++) {

@@ -122,6 +122,14 @@ planned peers 3 notes periods peers
 planned forces 3 notes periods forces
 [ "$(arena forces)" = $((2 * one)) ] && [ "$(ops forces)" = 5 ] || fail "forces: $(arena forces)"
 
+# Plans have no op for an all_reduce_norm: it stays outside, and each of its arrays is alone.
+planned norm 3 notes periods norm
+[ "$(arena norm)" = $((5 * one)) ] && [ "$(ops norm)" = 6 ] || fail "norm: arena $(arena norm)"
+grep -q "1 call.* outside.*all_reduce_norm at 'norm'" <(tr '\n' ' ' <"$work/said") ||
+    { fail "norm: not named"; cat "$work/said"; }
+planned normalone 2 periods norm
+[ "$(arena normalone)" = "$(dedicated normalone)" ] || fail "norm: arena $(arena normalone)"
+
 # A plan in memory is loaded like a file.
 SYMM_TEST_PLAN=$work/loop.plan SYMM_CHECK=plan "$run" -n 3 -- "$program" plans shares \
     >"$work/out" 2>&1 || fail "symm_team_load_plan"

@@ -8,7 +8,9 @@
 
 #include <stddef.h>
 
-/* X(NAME, json): SYMM_RECORD_NAME, and its name in a record. */
+/* X(NAME, json): SYMM_RECORD_NAME, and its name in a record. An all_reduce_norm is a row of
+ * events, each with at most one array that is read and one that is written; the first one has the
+ * count of elements, the others have 0. */
 #define SYMM_RECORD_KIND_MAP(X)                                                        \
     X(WRITE, "write")                                                                  \
     X(READ, "read")                                                                    \
@@ -25,7 +27,8 @@
     X(SIGNAL, "signal")                                                                \
     X(WAIT, "wait")                                                                    \
     X(SEND, "send")                                                                    \
-    X(RECV, "recv")
+    X(RECV, "recv")                                                                    \
+    X(ALL_REDUCE_NORM, "all_reduce_norm")
 
 typedef enum symm_record_kind {
 #define SYMM_RECORD_KIND_ENUM(name, json) SYMM_RECORD_##name,

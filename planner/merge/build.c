@@ -418,8 +418,10 @@ static void fill_report(const struct build *build)
     report->periods = build->first->periods;
     for (int i = 0; i < build->first->body.count; i++) {
         const struct merge_event *event = &build->first->body.list[i];
+        const bool goes_on =
+            event->kind == SYMM_RECORD_ALL_REDUCE_NORM && event->count == 0;
 
-        report->left_out += !event->kept && !symm__merge_is_local(event) &&
+        report->left_out += !goes_on && !event->kept && !symm__merge_is_local(event) &&
                             event->kind != SYMM_RECORD_BARRIER &&
                             event->kind != SYMM_RECORD_SIGNAL &&
                             event->kind != SYMM_RECORD_WAIT;

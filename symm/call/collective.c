@@ -15,6 +15,7 @@
 #include "call/channel.h"
 #include "call/collective.h"
 #include "call/hierarchical.h"
+#include "call/norm.h"
 #include "call/prepare.h"
 #include "call/work.h"
 #include "core/device_ops.h"
@@ -362,6 +363,26 @@ static symm_status grow_channel(symm_team *team, const struct symm_request *rq,
 
 /* ---- Records ------------------------------------------------------------------------ */
 
+/* One event has at most one array that is read and one that is written, so a call makes as many
+ * events as name all of its arrays; only the first one has the count. */
+static void record_norm(struct symm_record_call *made, const symm_norm *norm,
+                        symm_work *work)
+{
+    const void *in[SYMM_NORM_SIDE], *out[SYMM_NORM_SIDE];
+    size_t in_bytes[SYMM_NORM_SIDE], out_bytes[SYMM_NORM_SIDE];
+    const int reads = symm__norm_arrays(norm, false, in, in_bytes);
+    const int writes = symm__norm_arrays(norm, true, out, out_bytes);
+
+    for (int i = 0; i == 0 || i < reads || i < writes; i++) {
+        made->in = i < reads ? in[i] : NULL;
+        made->in_bytes = i < reads ? in_bytes[i] : 0;
+        made->out = i < writes ? out[i] : NULL;
+        made->out_bytes = i < writes ? out_bytes[i] : 0;
+        made->count = i == 0 ? norm->rows * norm->hidden : 0;
+        symm__record_call(made, work);
+    }
+}
+
 static void record(const struct symm_team_channel *channel,
                    const struct symm_request *rq, const symm_call *call,
                    symm_work *work)
@@ -373,11 +394,11 @@ static void record(const struct symm_team_channel *channel,
         [SYMM_KIND_BROADCAST] = SYMM_RECORD_BROADCAST,
         [SYMM_KIND_ALL_TO_ALL] = SYMM_RECORD_ALL_TO_ALL,
         [SYMM_KIND_BARRIER] = SYMM_RECORD_BARRIER,
-        [SYMM_KIND_ALL_REDUCE_NORM] = SYMM_RECORD_ALL_REDUCE};
+        [SYMM_KIND_ALL_REDUCE_NORM] = SYMM_RECORD_ALL_REDUCE_NORM};
     const symm_team *team = channel->team;
     const bool moves = rq->kind != SYMM_KIND_BARRIER;
     const size_t block = rq->count * symm_dtype_size(rq->dtype);
-    const struct symm_record_call made = {
+    struct symm_record_call made = {
         .kind = kinds[rq->kind],
         .team = team,
         .in = symm__request_reads(team, rq) ? rq->in : NULL,
@@ -392,7 +413,10 @@ static void record(const struct symm_team_channel *channel,
         .algorithm = call->algorithm,
         .stream = channel->stream};
 
-    symm__record_call(&made, work);
+    if (rq->norm)
+        record_norm(&made, rq->norm, work);
+    else
+        symm__record_call(&made, work);
 }
 
 symm_status symm__collective(symm_team *team, const struct symm_request *rq,
