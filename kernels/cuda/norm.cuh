@@ -279,16 +279,18 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
         SYMM_UNROLL_BY(unrolled)
         for (uint32_t k = 0; k < place.count(); k++) {
             float r[lanes];
+            value before = value();
 
+            if (norm.residual_in) /* which sum_out may be */
+                before = stay ? residual[stay ? k : 0]
+                              : place.get(norm.residual_in, row, k);
             if (norm.sum_out && ok)
                 place.put(norm.sum_out, row, k, s[k]);
             if (norm.bias)
                 s[k] = symm_row_add<DTYPE>(s[k], stay ? bias[stay ? k : 0]
                                                       : place.get(norm.bias, 0, k));
             if (norm.residual_in)
-                s[k] = symm_row_add<DTYPE>(s[k],
-                                           stay ? residual[stay ? k : 0]
-                                                : place.get(norm.residual_in, row, k));
+                s[k] = symm_row_add<DTYPE>(s[k], before);
             if (norm.residual_out && ok)
                 place.put(norm.residual_out, row, k, s[k]);
             unpack(s[k], r);
