@@ -60,6 +60,12 @@ for flag in "-b 8" "-e 8" "-f 3" "-i 4" "-d int8" "-o max" "-c 1" "-w 0" "-r 0";
 done
 refused "--algorithm do not belong to 'symm-perf replay'" replay "$work/none.json" \
     --algorithm copy_in
+refused "-d: found int32, allowed with all_reduce_norm" all_reduce_norm -d int32
+refused "--quant: found 'int4', allowed: none, tensor" all_reduce_norm --quant int4
+refused "-e: found 4096, allowed with all_reduce_norm: a row of 8192 bytes" all_reduce_norm -e 4K
+refused "--hidden: found '0'" all_reduce_norm --hidden 0
+refused "--hidden and --quant belong to all_reduce_norm" all_reduce --hidden 64
+refused "--compare and -o do not belong to 'symm-perf all_reduce_norm'" all_reduce_norm -o max
 refused "-r: found 2, allowed: a rank below 2" broadcast -r 2 --ranks 2
 expect 2 "unknown algorithm" all_reduce -b 8 -e 8 --ranks 2 --algorithm nonsense
 
@@ -135,6 +141,12 @@ for op in all_reduce reduce_scatter all_gather broadcast all_to_all put get put_
         expect 0 "$op" "$op" -b 1 -e 70000 -f 17 -c 6 -n 5 --ranks "$ranks" &&
             says out "Out of bounds values : 0 OK" "$op on $ranks ranks"
     done
+done
+for quant in none tensor row group group-column; do
+    expect 0 "all_reduce_norm" all_reduce_norm --hidden 1000 -b 6000 -e 9000 -i 3000 -n 3 \
+        --quant "$quant" --ranks 3 &&
+        says out "Out of bounds values : 0 OK" "all_reduce_norm, $quant"
+    [ "$(grep -vc '^#' "$work/out")" = 2 ] || fail "all_reduce_norm: not two rows"
 done
 for op in signal barrier; do
     expect 0 "$op" "$op" --ranks 3 -n 50

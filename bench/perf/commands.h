@@ -18,6 +18,8 @@ int perf_overlap(const struct perf_job *job, const struct perf_options *options,
                  struct perf_report *report);
 int perf_chain(const struct perf_job *job, const struct perf_options *options,
                struct perf_report *report);
+int perf_norm(const struct perf_job *job, const struct perf_options *options,
+              struct perf_report *report);
 int perf_replay(const struct perf_job *job, const struct perf_options *options,
                 const symm_program *program, struct perf_report *report,
                 json_t **extra);

@@ -36,6 +36,8 @@ static int run_job(const struct perf_job *job, const struct main_args *args)
         result = perf_replay(job, &args->options, args->program, &report, &extra);
     else if (result == PERF_RIGHT && args->options.kind == PERF_OVERLAP)
         result = perf_overlap(job, &args->options, &report);
+    else if (result == PERF_RIGHT && args->options.kind == PERF_ALL_REDUCE_NORM)
+        result = perf_norm(job, &args->options, &report);
     else if (result == PERF_RIGHT && args->options.kind == PERF_CHAIN)
         result = perf_chain(job, &args->options, &report);
     else if (result == PERF_RIGHT)

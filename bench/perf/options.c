@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "perf/data.h"
+#include "symm/norm.h"
 #include "tools/common/args.h"
 
 #define ONE(...) +1
@@ -21,7 +22,7 @@ const char perf_usage[] =
     "       symm-perf [OP] --regret [options]\n"
     "\n"
     "OP: all_reduce reduce_scatter all_gather broadcast all_to_all\n"
-    "    put get put_signal signal barrier overlap chain\n"
+    "    put get put_signal signal barrier overlap chain all_reduce_norm\n"
     "\n"
     "sizes      -b BYTES   smallest (8)            -e BYTES  largest (64M); K, M, G\n"
     "           -f FACTOR  multiply by (2)         -i BYTES  or add\n"
@@ -36,13 +37,17 @@ const char perf_usage[] =
     "ranks      --ranks N  start N ranks here      --no-pin  leave them unbound\n"
     "choices    --backend host|cuda  --algorithm NAME  --compare nccl,nccl-window\n"
     "replay     --iterations K (20)  --delay US  --plan PLAN.json\n"
+    "norm       --hidden N (4096)  --quant none|tensor|row|group|group-column\n"
     "tune       -o FILE (symm-costs.json)  --budget SECONDS (60)\n"
     "           --help  --version\n";
 
 static const char *const kind_names[PERF_KINDS] = {
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", "put",
     "get",        "put_signal",     "signal",     "barrier",   "replay",     "overlap",
-    "chain"};
+    "chain",      "all_reduce_norm"};
+
+const char *const perf_quant_names[SYMM_NORM_QUANT_COUNT] = {"none", "tensor", "row",
+                                                             "group", "group-column"};
 
 const char *perf_kind_name(enum perf_kind kind)
 {
@@ -141,7 +146,7 @@ static int take_words(struct parser *parser, int count, char **words)
         return refuse(parser,
                       "OP: found '%.40s', allowed: all_reduce reduce_scatter "
                       "all_gather broadcast all_to_all put get put_signal signal "
-                      "barrier replay overlap chain",
+                      "barrier replay overlap chain all_reduce_norm",
                       words[0]);
     options->kind = (enum perf_kind)kind;
     if (kind == PERF_REPLAY && count < 2)
@@ -189,6 +194,43 @@ static int check_tune(struct parser *parser)
     if (options->tune && !options->table)
         options->table = "symm-costs.json";
     return 0;
+}
+
+/* A row is the unit of all_reduce_norm's sizes. */
+static int check_norm(struct parser *parser, const char *quant)
+{
+    struct perf_options *options = parser->options;
+    const size_t row = options->hidden * symm_dtype_size(options->dtype);
+
+    if (options->compare || options->table)
+        return refuse(parser, "--compare and -o do not belong to 'symm-perf "
+                              "all_reduce_norm'");
+    if (options->dtype_count > 1 ||
+        (options->dtype != SYMM_BFLOAT16 && options->dtype != SYMM_FLOAT16 &&
+         options->dtype != SYMM_FLOAT32))
+        return refuse(parser,
+                      "-d: found %s, allowed with all_reduce_norm: bfloat16 "
+                      "float16 float32",
+                      options->dtype_count > 1 ? "all"
+                                               : perf_dtype_name(options->dtype));
+    while (quant && options->quant < SYMM_NORM_QUANT_COUNT &&
+           strcmp(quant, perf_quant_names[options->quant]) != 0)
+        options->quant++;
+    if (options->quant == SYMM_NORM_QUANT_COUNT)
+        return refuse(parser,
+                      "--quant: found '%.40s', allowed: none, tensor, row, group, "
+                      "group-column",
+                      quant);
+    if (refuse_given(parser, "r", "'symm-perf all_reduce_norm'"))
+        return 2;
+    options->begin = options->begin < row ? row : options->begin;
+    options->end = options->end == SIZE_MAX ? 512 * row : options->end;
+    return options->end < options->begin
+               ? refuse(parser,
+                        "-e: found %zu, allowed with all_reduce_norm: a row of %zu "
+                        "bytes or more",
+                        options->end, row)
+               : 0;
 }
 
 /* overlap and chain fix their data and reductions, of elements of 4 bytes. */
@@ -249,7 +291,9 @@ static int check_together(struct parser *parser)
                       "-o: found %s of %s, allowed: sum avg prod min max all, or -d "
                       "with an integer",
                       symm_op_name(options->op), perf_dtype_name(options->dtype));
-    return options->kind > PERF_REPLAY ? check_streams(parser) : 0;
+    return options->kind == PERF_OVERLAP || options->kind == PERF_CHAIN
+               ? check_streams(parser)
+               : 0;
 }
 
 /* Defaults of flags that were not given: a chain is long and its messages are small. */
@@ -301,9 +345,9 @@ int perf_options_warmup(const struct perf_options *options, size_t bytes)
 int perf_options_parse(int argc, char **argv, struct perf_options *options, char *error,
                        size_t error_bytes)
 {
-    const char *dtypes = NULL;
+    const char *dtypes = NULL, *quant = NULL;
     bool no_pin = false;
-    int factor = 2;
+    int factor = 2, hidden = 4096;
     struct args_option rows[] = {
         ARGS_ROW(NULL, 'b', ARGS_SIZE, &options->begin),
         ARGS_ROW(NULL, 'e', ARGS_SIZE, &options->end),
@@ -333,6 +377,9 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
         ARGS_ROW("delay", 0, ARGS_NUMBER, &options->delay, .high = 1e6,
                  .words = "microseconds"),
         ARGS_ROW("plan", 0, ARGS_TEXT, &options->plan),
+        ARGS_ROW("hidden", 0, ARGS_INTEGER, &hidden, .low = 1,
+                 .high = SYMM_NORM_MAX_HIDDEN),
+        ARGS_ROW("quant", 0, ARGS_TEXT, &quant),
         ARGS_ROW("tune", 0, ARGS_FLAG, &options->tune),
         ARGS_ROW("regret", 0, ARGS_FLAG, &options->regret),
         ARGS_ROW("budget", 0, ARGS_NUMBER, &options->budget, .high = 86400,
@@ -359,6 +406,7 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
     if (options->help || options->version)
         return 0;
     options->factor = (size_t)factor;
+    options->hidden = (size_t)hidden;
     options->pin = !no_pin;
     options->dtype_given = dtypes != NULL;
     if (dtypes && parse_dtypes(&parser, dtypes))
@@ -367,6 +415,13 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
         return 2;
     if (take_words(&parser, argc - word, argv + word))
         return 2;
+    if (options->kind == PERF_ALL_REDUCE_NORM) {
+        options->dtype = dtypes ? options->dtype : SYMM_BFLOAT16;
+        if (check_norm(&parser, quant))
+            return 2;
+    } else if (quant || hidden != 4096) {
+        return refuse(&parser, "--hidden and --quant belong to all_reduce_norm");
+    }
     fill_defaults(options);
     if ((options->tune || options->regret) && check_tune(&parser))
         return 2;

@@ -24,6 +24,7 @@ enum perf_kind {
     PERF_REPLAY,
     PERF_OVERLAP,
     PERF_CHAIN,
+    PERF_ALL_REDUCE_NORM,
     PERF_KINDS
 };
 
@@ -56,6 +57,8 @@ struct perf_options {
     bool dtype_given;           /* -d */
     double budget;              /* tune: seconds */
     const char *table;          /* tune: -o, the file to write */
+    size_t hidden;              /* all_reduce_norm: columns of a row */
+    int quant;                  /* all_reduce_norm: a symm_norm_quant */
     bool help, version;
 };
 
@@ -71,5 +74,6 @@ bool perf_options_next(const struct perf_options *options, size_t *bytes);
 int perf_options_iterations(const struct perf_options *options, size_t bytes);
 int perf_options_warmup(const struct perf_options *options, size_t bytes);
 extern const char perf_usage[];
+extern const char *const perf_quant_names[]; /* of a symm_norm_quant */
 
 #endif
