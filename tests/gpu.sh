@@ -9,9 +9,10 @@
 # as threads, and with NCCL as the engine; kills ranks in all phases of a job; replays the
 # shipped programs; runs the torture program under symmrun (N calls, default 100000), also
 # with up to 8 ranks that share the GPUs, and with planted bugs, which it must detect;
-# gpu_fence; exchanges of a program's own kernels; compute-sanitizer on a small run; PyTorch and
-# Triton if python3 has them. DIR must hold a build for this machine (default build). The last
-# line is "N passed, N failed, N skipped". Exit status 77 without a GPU.
+# all_reduce_norm of random shapes; gpu_fence; exchanges of a program's own kernels;
+# compute-sanitizer on small runs; PyTorch and Triton if python3 has them. DIR must hold a build
+# for this machine (default build). The last line is "N passed, N failed, N skipped". Exit status
+# 77 without a GPU.
 
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -89,6 +90,14 @@ for n in $sizes; do
             ${algorithm:+--algorithm "$algorithm"}
     done
 done
+# all_reduce_norm: random shapes, options, places; by its fused kernels, and by one behind a sum.
+for n in $sizes; do
+    for algorithm in '' copy_in; do
+        check "norm_${n}_${algorithm:-all}" 300 "$bin/symmrun" -n "$n" -- "$bin/gpu_norm" \
+            --shapes $((calls / (${#algorithm} ? 50 : 5))) --seconds 120 \
+            ${algorithm:+--algorithm "$algorithm"}
+    done
+done
 # What is stored at peers: the ground of it, and collectives behind it; and stores that nothing
 # orders, which must be seen.
 check fence 120 "$bin/gpu_fence"
@@ -120,6 +129,8 @@ for n in $more; do
             "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" --calls 200 --graphs 4 \
             ${algorithm:+--algorithm "$algorithm"}
     done
+    check "shared_${n}_norm" 120 env SYMM_OVERSUBSCRIBE=1 "$bin/symmrun" -n "$n" -- \
+        "$bin/gpu_norm" --shapes 2000 --seconds 20
     for operation in reduce_scatter all_gather broadcast all_to_all; do
         check "shared_${n}_$operation" 120 env SYMM_OVERSUBSCRIBE=1 "$bin/symm-perf" \
             $operation --ranks "$n" --backend cuda -G 3 -n 2 -w 1 -b 1K -e 16M -f 16
@@ -143,6 +154,8 @@ if command -v compute-sanitizer >/dev/null && [ "$gpus" -gt 1 ]; then
     for tool in memcheck racecheck; do
         check "sanitizer_$tool" 300 "$bin/symmrun" -n 2 -- compute-sanitizer --tool $tool \
             --error-exitcode 9 "$bin/gpu_torture" --calls 60 --graphs 2 --max-bytes 65536
+        check "sanitizer_norm_$tool" 300 "$bin/symmrun" -n 2 -- compute-sanitizer \
+            --tool $tool --error-exitcode 9 "$bin/gpu_norm" --shapes 40 --deadline 60
     done
 fi
 for script in tests/gpu_*.py; do
