@@ -106,8 +106,8 @@ enum symm_cuda_pointers_state {
  * scratch has room for and registers allow. */
 #define SYMM_WIDE_THREADS(size) ((size) > 4 ? 256 : 512)
 
-/* all_reduce_norm_two_shot.cu: threads of a block that take packets, at most. */
-#define SYMM_ROWS_TWO_THREADS(size) ((size) > 4 ? 256 : 512)
+/* row_exchange.cuh: threads of a block that take packets, at most; as many as registers allow. */
+#define SYMM_ROW_THREADS(size) ((size) > 2 ? 256 : 512)
 
 struct symm_cuda_args {
     struct symm_device_team team;
@@ -139,7 +139,8 @@ struct symm_cuda_args {
     const struct symm_cuda_pointers *pointers;
     /* all_reduce_norm; last, so that other kernels stay what they are. rows: of this launch */
     symm_norm norm;
-    uint64_t scale_step; /* SYMM_NORM_QUANT_GROUP_COLUMN: floats from a group's to the next's */
+    uint64_t
+        scale_step; /* SYMM_NORM_QUANT_GROUP_COLUMN: floats from a group's to the next's */
 };
 
 /* One kernel function, named as in its module. */

@@ -126,12 +126,88 @@ static void test_wide(void **unused)
     }
 }
 
+/* row_exchange.cuh: groups of whole warps, rows of a launch in one slot or in two; and what the
+ * scratch of the large channels takes. */
+static void test_rows(void **unused)
+{
+    static const uint32_t columns[] = {1, 7, 256, 257, 2048, 4096, 7168, 8192, 16384};
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_query query = {.kind = SYMM_KIND_ALL_REDUCE_NORM, .op = SYMM_SUM};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, scratch);
+    for (int i = 0; i < 2 * 3 * 2 * 2 * 9; i++) {
+        const bool two = i % 2;
+        const int ahead = two ? 0 : SYMM_PAIR_AHEAD;
+
+        query.algorithm =
+            two ? SYMM_ALGORITHM_TWO_SHOT_PUSH : SYMM_ALGORITHM_LAMPORT_PUSH;
+        query.size = 2 << i / 2 % 3;
+        query.processors = i / 6 % 2 ? 132 : 3;
+        query.blocks = i / 12 % 2 ? 5 : 0;
+        query.hidden = columns[i / 24];
+        query.dtype = i % 5 ? SYMM_BFLOAT16 : SYMM_FLOAT32;
+        query.scratch = scratch[i % 3 ? 0 : 2];
+        for (query.rows = 0; query.rows < 3000; query.rows += 1 + query.rows / 3) {
+            const uint64_t packets =
+                (query.hidden * symm_dtype_size(query.dtype) + 15) / 16;
+            const uint32_t most = SYMM_ROW_THREADS(query.size);
+            uint64_t rows = query.rows, room, width = (packets + 31) / 32 * 32, step;
+
+            if (!symm__cuda_kernel_find(&query, &kernel, &shape))
+                continue;
+            assert_true(!two || query.size > 2);
+            for (uint32_t each = 1; width > most; each *= 2)
+                width = ((packets + 2 * each - 1) / (2 * each) + 31) / 32 * 32;
+            assert_in_range(shape.threads, width + 32, most + 32);
+            assert_int_equal((shape.threads - 32) % width, 0);
+            assert_in_range(shape.blocks, 1, query.processors);
+            assert_true(query.blocks == 0 || shape.blocks <= query.blocks);
+            room = query.scratch.lamport_bytes / 16 / 3 / packets;
+            if (query.size > 2)
+                room = query.scratch.lamport_bytes / 16 / 3 / (unsigned)query.size /
+                       (two ? 2 : 1) / packets;
+            if (two)
+                rows = (rows + (unsigned)query.size - 1) / (unsigned)query.size;
+            step = (shape.threads - 32) / width * shape.blocks;
+            assert_true(rows <= room ||
+                        (room >= (unsigned)ahead * step + 1 && room >= step &&
+                         rows <= 2 * (two ? room - room % step : room)));
+        }
+    }
+    query = (struct symm_cuda_query){.kind = SYMM_KIND_ALL_REDUCE_NORM,
+                                     .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
+                                     .dtype = SYMM_BFLOAT16,
+                                     .op = SYMM_SUM,
+                                     .size = 2,
+                                     .processors = 132,
+                                     .scratch = scratch[0],
+                                     .rows = 1,
+                                     .hidden = 8192};
+    assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+    assert_int_equal(shape.blocks, 1);
+    assert_int_equal(shape.threads, 512 + 32);
+    query.rows = 2048;
+    query.hidden = 4096;
+    assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+    assert_string_equal(kernel.name, "symm_all_reduce_norm_lamport_bfloat16_n2");
+    assert_string_equal(kernel.module, "all_reduce_norm");
+    query.hidden = SYMM_NORM_MAX_HIDDEN + 1;
+    assert_false(symm__cuda_kernel_find(&query, &kernel, &shape));
+    symm__cuda_norm_find(1u << 20, 16384, SYMM_FLOAT32, 132, &kernel, &shape);
+    assert_string_equal(kernel.name, "symm_norm_float32");
+    assert_int_equal(shape.threads, 512);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_no_scratch),
         cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

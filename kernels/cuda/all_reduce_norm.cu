@@ -5,14 +5,14 @@
  * differ in alignment. args.in is what is summed; the rest is in args.norm.
  *
  * Launch: row_exchange.cuh, "Launch"; a thread has as few of 1, 2, 4 and 8 packets of a row as do for
- * SYMM_MAX_BLOCK threads.
+ * SYMM_ROW_THREADS(size) threads.
  *
  * symm_all_reduce_norm_lamport_{bfloat16,float16,float32}_n{2,4,8}
  */
 #include "kernels/cuda/norm.cuh"
 
 template <int N> struct one_shot {
-    static constexpr uint32_t straight = N == 8 ? 2 : 4, threads = SYMM_MAX_BLOCK;
+    static constexpr uint32_t threads = SYMM_ROW_THREADS(N);
 
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)
@@ -22,7 +22,8 @@ template <int N> struct one_shot {
 };
 
 #define SYMM_NORM(name, dtype, n)                                                      \
-    SYMM_KERNEL_OF(symm_all_reduce_norm_lamport_##name, SYMM_MAX_BLOCK + SYMM_WARP)    \
+    SYMM_KERNEL_OF(symm_all_reduce_norm_lamport_##name,                                \
+                   SYMM_ROW_THREADS(n) + SYMM_WARP)                                    \
     {                                                                                  \
         symm_norm_any<one_shot<n>, dtype>(args, args.in);                              \
     }

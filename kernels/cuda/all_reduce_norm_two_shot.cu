@@ -11,7 +11,7 @@
 #include "kernels/cuda/norm.cuh"
 
 template <int N> struct two_shot {
-    static constexpr uint32_t straight = 2, threads = SYMM_ROWS_TWO_THREADS(N);
+    static constexpr uint32_t threads = SYMM_ROW_THREADS(N);
 
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)
@@ -22,12 +22,12 @@ template <int N> struct two_shot {
 
 #define SYMM_NORM(name, dtype)                                                         \
     SYMM_KERNEL_OF(symm_all_reduce_norm_two_shot_##name##_n4,                          \
-                   SYMM_MAX_BLOCK + SYMM_WARP)                                         \
+                   SYMM_ROW_THREADS(4) + SYMM_WARP)                                    \
     {                                                                                  \
         symm_norm_any<two_shot<4>, dtype>(args, args.in);                              \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_all_reduce_norm_two_shot_##name##_n8,                          \
-                   SYMM_ROWS_TWO_THREADS(8) + SYMM_WARP)                               \
+                   SYMM_ROW_THREADS(8) + SYMM_WARP)                                    \
     {                                                                                  \
         symm_norm_any<two_shot<8>, dtype>(args, args.in);                              \
     }

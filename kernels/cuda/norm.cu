@@ -11,7 +11,7 @@
 #include "kernels/cuda/norm.cuh"
 
 struct rows {
-    static constexpr uint32_t straight = 2, threads = SYMM_MAX_BLOCK;
+    static constexpr uint32_t threads = SYMM_MAX_BLOCK;
 
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)
@@ -28,10 +28,12 @@ struct rows {
         __syncthreads();
         SYMM_NO_UNROLL
         for (uint64_t row = place.first; row < args.norm.rows; row += place.step) {
+            epilogue.begin_row();
             SYMM_UNROLL_BY(place_type::unrolled)
-            for (uint32_t k = 0; k < place.count(); k++)
-                s[k] = place.get(args.out, row, k);
-            epilogue.load(row);
+            for (uint32_t k = 0; k < place.count(); k++) {
+                epilogue.load(row, k);
+                s[k] = epilogue.packet(row, k, place.get(args.out, row, k), true);
+            }
             epilogue.row(row, s, true);
         }
     }

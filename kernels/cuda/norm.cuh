@@ -28,6 +28,7 @@ struct alignas(16) symm_norm_space {
     float sum[2][SYMM_ROW_GROUPS][SYMM_ROW_GROUPS];
     float most[2][SYMM_ROW_GROUPS][SYMM_ROW_GROUPS];
     uint32_t failed[SYMM_ROW_GROUPS];
+    uint32_t inverse; /* the bits of 1 / hidden, where registers are few */
 };
 
 /* The same memory for all instances of a kernel's template. */
@@ -80,38 +81,45 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
     typedef symm_row_place<DTYPE, P, LOOP, THREADS> place_type;
     static constexpr int unrolled = place_type::unrolled;
     static constexpr uint32_t element = place_type::element, lanes = 16 / element;
-    static constexpr bool stay = !LOOP, ready = stay && P * lanes <= 8;
+    /* What is loaded before the wait, and stays for all rows: as registers allow. */
+    static constexpr bool weight_stays = !LOOP && P <= (THREADS > 256 ? 2 : 1),
+                          bias_stays = !LOOP && P == 1,
+                          as_factors = weight_stays && P * lanes <= 8;
     typedef symm_lamport::value value;
 
     const symm_norm &norm;
     const uint64_t &scale_step;
-    const place_type &place;
-    const float inverse; /* 1 / hidden */
-    value bias[stay ? P : 1], weight[stay ? P : 1], residual[stay ? P : 1];
-    float factor[ready ? P * lanes : 1];
-    float scale;   /* SYMM_NORM_QUANT_TENSOR: 1 / scale[0] */
-    uint32_t turn; /* rows so far */
+    const place_type place; /* a reference into the exchange would keep it in memory */
+    uint32_t inverse;       /* the bits of 1 / hidden */
+    value bias[bias_stays ? P : 1], weight[weight_stays ? P : 1],
+        residual[LOOP ? 1 : P];
+    float factor[as_factors ? P * lanes : 1];
+    float scale;      /* SYMM_NORM_QUANT_TENSOR: 1 / scale[0] */
+    float squares[2]; /* of the row so far, of even and of odd columns */
+    uint32_t turn;    /* rows so far */
 
     SYMM_DEVICE symm_norm_rows(const struct symm_cuda_args &args, const place_type &at)
         : norm(args.norm), scale_step(args.scale_step), place(at),
-          inverse(symm_port_divide(1.0f, (float)(uint32_t)norm.hidden)), bias(),
-          weight(), residual(), factor(), scale(0), turn(0)
+          inverse(symm_port_bits(symm_port_divide(1.0f, (float)(uint32_t)norm.hidden))),
+          bias(), weight(), residual(), factor(), scale(0), squares(), turn(0)
     {
+        symm_port_settle(inverse); /* while nothing waits for it */
     }
 
     /* ---- Loads ---- */
 
     SYMM_DEVICE void constants(void)
     {
-        if constexpr (stay) {
-            SYMM_UNROLL
-            for (uint32_t k = 0; k < P; k++)
-                if (norm.bias)
-                    bias[k] = place.get(norm.bias, 0, k);
-            SYMM_UNROLL
-            for (uint32_t k = 0; k < P; k++)
-                if (norm.weight)
-                    weight[k] = place.get(norm.weight, 0, k);
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k++) {
+            if (bias_stays && norm.bias)
+                bias[bias_stays ? k : 0] = place.get(norm.bias, 0, k);
+            else if (!bias_stays && norm.bias)
+                place.prefetch(norm.bias, k);
+            if (weight_stays && norm.weight)
+                weight[weight_stays ? k : 0] = place.get(norm.weight, 0, k);
+            else if (!weight_stays && norm.weight)
+                place.prefetch(norm.weight, k);
         }
     }
 
@@ -136,24 +144,27 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
                 space.most[i][place.group][place.thread] = 0;
             }
             space.failed[place.group] = 0;
+            space.inverse = inverse;
         }
     }
 
-    SYMM_DEVICE void load(uint64_t row)
+    SYMM_DEVICE void begin_row(void)
     {
-        SYMM_UNROLL
-        for (uint32_t k = 0; k < P; k++)
-            if (stay && norm.residual_in)
-                residual[stay ? k : 0] = place.get(norm.residual_in, row, k);
-        if (turn == 0 && norm.quant == SYMM_NORM_QUANT_TENSOR)
+        squares[0] = squares[1] = 0;
+        if (turn != 0)
+            return;
+        if (norm.quant == SYMM_NORM_QUANT_TENSOR)
             scale = symm_port_divide(1.0f, scale);
-        if constexpr (ready) {
-            if (turn == 0) {
-                SYMM_UNROLL
-                for (uint32_t k = 0; k < P; k++)
-                    factors(weight[k], &factor[k * lanes]);
-            }
-        }
+    }
+
+    SYMM_DEVICE void load(uint64_t row, uint32_t k)
+    {
+        /* always set: else the row before's stays in registers */
+        residual[LOOP ? 0 : k] =
+            norm.residual_in ? place.get(norm.residual_in, row, k) : value{};
+        if constexpr (as_factors)
+            if (turn == 0)
+                factors(weight[k], &factor[k * lanes]);
     }
 
     /* ---- Elements ---- */
@@ -192,6 +203,16 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
 
     /* ---- Values of a row ---- */
 
+    /* As place.thread; what is computed of it is not kept where registers are few. */
+    SYMM_DEVICE uint32_t own_thread(void) const
+    {
+        uint32_t thread = place.thread;
+
+        if constexpr (P > 1)
+            symm_port_settle(thread);
+        return thread;
+    }
+
     /* Both make a row's value of those of its threads; the group waits for each other. */
     SYMM_DEVICE float sum(float mine, bool *ok) const
     {
@@ -205,8 +226,8 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
             *ok = __all_sync(0xffffffffu, *ok);
             return mine;
         }
-        if (place.thread % SYMM_WARP == 0)
-            of[place.thread / SYMM_WARP] = mine;
+        if (own_thread() % SYMM_WARP == 0)
+            of[own_thread() / SYMM_WARP] = mine;
         if (!*ok)
             space.failed[place.group] = 1;
         symm_port_sync_some(1 + place.group, place.width);
@@ -235,8 +256,8 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
         mine = most_of<SYMM_WARP>(mine);
         if (place.width == SYMM_WARP)
             return mine;
-        if (place.thread % SYMM_WARP == 0)
-            of[place.thread / SYMM_WARP] = mine;
+        if (own_thread() % SYMM_WARP == 0)
+            of[own_thread() / SYMM_WARP] = mine;
         symm_port_sync_some(1 + place.group, place.width);
         SYMM_UNROLL
         for (int i = 0; i < SYMM_ROW_GROUPS; i += 4) {
@@ -271,52 +292,54 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
 
     /* ---- A row ---- */
 
-    /* r in place of s, and its squares. */
-    SYMM_DEVICE float residuals(uint64_t row, value (&s)[P], bool ok)
+    /* r of s. */
+    SYMM_DEVICE value packet(uint64_t row, uint32_t k, const value &s, bool ok)
     {
-        float squares = 0;
+        value v = s;
+        float r[lanes];
 
-        SYMM_UNROLL_BY(unrolled)
-        for (uint32_t k = 0; k < place.count(); k++) {
-            float r[lanes];
-            value before = value();
-
-            if (norm.residual_in) /* which sum_out may be */
-                before = stay ? residual[stay ? k : 0]
-                              : place.get(norm.residual_in, row, k);
-            if (norm.sum_out && ok)
-                place.put(norm.sum_out, row, k, s[k]);
-            if (norm.bias)
-                s[k] = symm_row_add<DTYPE>(s[k], stay ? bias[stay ? k : 0]
-                                                      : place.get(norm.bias, 0, k));
-            if (norm.residual_in)
-                s[k] = symm_row_add<DTYPE>(s[k], before);
-            if (norm.residual_out && ok)
-                place.put(norm.residual_out, row, k, s[k]);
-            unpack(s[k], r);
-            SYMM_UNROLL
-            for (uint32_t e = 0; e < lanes; e++)
-                squares = symm_port_fma(r[e], r[e], squares);
-        }
-        return squares;
+        if (norm.sum_out && ok)
+            place.put(norm.sum_out, row, k, v);
+        if (norm.bias)
+            v = symm_row_add<DTYPE>(v, bias_stays ? bias[bias_stays ? k : 0]
+                                                  : place.get(norm.bias, 0, k));
+        if (norm.residual_in)
+            v = symm_row_add<DTYPE>(v, residual[LOOP ? 0 : k]);
+        if (norm.residual_out && ok)
+            place.put(norm.residual_out, row, k, v);
+        unpack(v, r);
+        SYMM_UNROLL
+        for (uint32_t e = 0; e < lanes; e++)
+            squares[e % 2] = symm_port_fma(r[e], r[e], squares[e % 2]);
+        return v;
     }
 
     /* n in place of r. */
-    SYMM_DEVICE void normalise(value (&r)[P], float m) const
+    SYMM_DEVICE void normalise(value (&r)[P], const value (&late)[P], float m) const
     {
         SYMM_UNROLL_BY(unrolled)
         for (uint32_t k = 0; k < place.count(); k++) {
             float n[lanes], f[lanes];
 
-            if constexpr (!ready)
-                factors(stay           ? weight[stay ? k : 0]
-                        : !norm.weight ? value{}
-                                       : place.get(norm.weight, 0, k),
-                        f);
+            if constexpr (!as_factors) {
+                value w = {};
+
+                if constexpr (weight_stays)
+                    w = weight[k];
+                else if constexpr (!LOOP)
+                    w = late[k];
+                else if (norm.weight)
+                    w = place.get(norm.weight, 0, k);
+                SYMM_UNROLL
+                for (uint32_t u = 0; u < symm_lamport::units; u++)
+                    symm_port_settle(w.unit[u]); /* float32 takes twice the registers */
+                factors(w, f);
+            }
             unpack(r[k], n);
             SYMM_UNROLL
             for (uint32_t e = 0; e < lanes; e++)
-                n[e] = n[e] * m * (ready ? factor[ready ? k * lanes + e : 0] : f[e]);
+                n[e] = n[e] * m *
+                       (as_factors ? factor[as_factors ? k * lanes + e : 0] : f[e]);
             r[k] = pack(n);
         }
     }
@@ -397,19 +420,29 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
 
     SYMM_DEVICE bool row(uint64_t row, value (&s)[P], bool ok)
     {
-        const float squares = residuals(row, s, ok);
+        value late[P];
         float total;
 
         if (!norm.norm_out && norm.quant == SYMM_NORM_QUANT_NONE) {
             turn++;
             return ok;
         }
-        total = sum(squares, &ok);
+        if constexpr (!weight_stays && !LOOP) { /* while the group waits for its sum */
+            SYMM_UNROLL
+            for (uint32_t k = 0; k < P; k++)
+                late[k] = norm.weight ? place.get(norm.weight, 0, k) : value{};
+        }
+        total = sum(squares[0] + squares[1], &ok);
 #if defined(                                                                           \
-    SYMM_PLANT_NORM) /* for tests: the last row of a group is taken for the first */
-        total = turn == 0 ? total : sum16(symm_norm_shared().sum[0][place.group]);
+    SYMM_PLANT_NORM) /* for tests: a row is divided by the sum of the one before */
+        total =
+            turn == 0 ? total : sum16(symm_norm_shared().sum[~turn & 1][place.group]);
 #endif
-        normalise(s, symm_port_rsqrt(symm_port_fma(total, inverse, norm.eps)));
+        normalise(
+            s, late,
+            symm_port_rsqrt(symm_port_fma(
+                total, symm_port_float(P == 1 ? inverse : symm_norm_shared().inverse),
+                norm.eps)));
         if (norm.norm_out && ok) {
             SYMM_UNROLL_BY(unrolled)
             for (uint32_t k = 0; k < place.count(); k++)
@@ -437,22 +470,21 @@ SYMM_DEVICE bool symm_norm_whole(const symm_norm &norm, const void *in)
     return bits % 16 == 0;
 }
 
-/* Rows of whole packets, two or four of a thread. */
+/* Its arrays are indexed at run time. In a function of its own: inlined, the compiler would put
+ * those of the other code into memory, too. */
 template <class RUN, int DTYPE>
-SYMM_DEVICE void symm_norm_many(const struct symm_cuda_args &args, uint32_t packets)
+SYMM_COLD void symm_norm_loop(const struct symm_cuda_args &args, bool whole)
 {
-    if constexpr (RUN::straight >= 4)
-        if (packets > 2 * RUN::threads) {
-            RUN::template of<symm_norm_rows<DTYPE, 4, false, RUN::threads>>(args, true);
-            return;
-        }
-    RUN::template of<symm_norm_rows<DTYPE, 2, false, RUN::threads>>(args, true);
+    constexpr int most = SYMM_NORM_MAX_HIDDEN / 16 * (int)symm_element_size(DTYPE) /
+                         RUN::threads; /* packets of a thread */
+
+    RUN::template of<symm_norm_rows<DTYPE, most, true, RUN::threads>>(args, whole);
 }
 
 /*
  * Runs RUN::of<symm_norm_rows<...>>(args, whole). in: what is summed, or the sums. Rows that are not
- * whole packets at multiples of 16, and such of more than RUN::straight packets a thread, for which
- * registers do not suffice, take the code that loops. The ranks agree on symm_row_each, not on the code.
+ * whole packets at multiples of 16, and such of more than 4 packets a thread, take the code that
+ * loops. The ranks agree on symm_row_each, not on the code.
  */
 template <class RUN, int DTYPE>
 SYMM_DEVICE void symm_norm_any(const struct symm_cuda_args &args, const void *in)
@@ -460,15 +492,15 @@ SYMM_DEVICE void symm_norm_any(const struct symm_cuda_args &args, const void *in
     const uint32_t packets =
         ((uint32_t)args.norm.hidden * symm_element_size(DTYPE) + 15) / 16;
     const bool whole = symm_norm_whole<DTYPE>(args.norm, in);
-    constexpr int most = SYMM_NORM_MAX_HIDDEN / 16 * (int)symm_element_size(DTYPE) /
-                         RUN::threads; /* packets of a thread */
 
-    if (!whole || packets > RUN::straight * RUN::threads)
-        RUN::template of<symm_norm_rows<DTYPE, most, true, RUN::threads>>(args, whole);
+    if (!whole || packets > 4 * RUN::threads)
+        symm_norm_loop<RUN, DTYPE>(args, whole);
     else if (packets <= RUN::threads)
         RUN::template of<symm_norm_rows<DTYPE, 1, false, RUN::threads>>(args, true);
-    else if constexpr (RUN::straight >= 2)
-        symm_norm_many<RUN, DTYPE>(args, packets);
+    else if (packets <= 2 * RUN::threads)
+        RUN::template of<symm_norm_rows<DTYPE, 2, false, RUN::threads>>(args, true);
+    else
+        RUN::template of<symm_norm_rows<DTYPE, 4, false, RUN::threads>>(args, true);
 }
 
 #endif

@@ -253,8 +253,53 @@ SYMM_DEVICE bool symm_packet_await(const struct symm_cuda_args &args,
 }
 
 /*
- * Waits for COUNT packets at once: those i that are awaited(i), at from(i), of member(i). False: the
- * wait has failed.
+ * Waits for the packets from[r x stride] of all members r but `rank`, all at once; value[rank]
+ * is left alone. SIZE 0: `size` members. CONSUME: else they are to be consumed later. acquire:
+ * accesses after this call are ordered after those that the packets prove of their senders.
+ * False: the wait has failed.
+ */
+template <class LINES, int SIZE, int MOST, bool CONSUME>
+SYMM_DEVICE bool
+symm_packets_get(const struct symm_cuda_args &args, const struct symm_round *round,
+                 struct symm_packet *from, uint32_t stride, uint32_t size,
+                 uint32_t rank, typename LINES::value (&value)[MOST], bool acquire)
+{
+    struct symm_wait wait = {};
+    struct symm_packet packet[MOST];
+    uint32_t missing;
+
+    for (;;) {
+        SYMM_UNROLL
+        for (uint32_t r = 0; r < MOST; r++)
+            if (r != rank && (SIZE || r < size))
+                packet[r] = symm_port_load_packet(from + (uint64_t)r * stride);
+        missing = 0;
+        SYMM_UNROLL
+        for (uint32_t r = 0; r < MOST; r++)
+            if (r != rank && (SIZE || r < size) &&
+                !LINES::arrived(packet[r], round->round))
+                missing |= 1u << r;
+        if (missing == 0)
+            break;
+        if (!symm_wait_more(args, round->call, &wait, missing))
+            return false;
+    }
+    SYMM_UNROLL
+    for (uint32_t r = 0; r < MOST; r++) {
+        if (r != rank && (SIZE || r < size)) {
+            value[r] = LINES::open(packet[r]);
+            if (acquire)
+                symm_port_load32_acquire(&from[(uint64_t)r * stride].word[0]);
+            if (CONSUME)
+                LINES::consumed(from + (uint64_t)r * stride);
+        }
+    }
+    return true;
+}
+
+/*
+ * Waits for COUNT packets at once: those i that are awaited(i), at from(i), of member(i). They
+ * are to be consumed later. False: the wait has failed.
  */
 template <class LINES, int COUNT, class AWAITED, class FROM, class MEMBER>
 SYMM_DEVICE bool
@@ -279,38 +324,6 @@ symm_packets_poll(const struct symm_cuda_args &args, const struct symm_round *ro
             break;
         if (!symm_wait_more(args, round->call, &wait, missing))
             return false;
-    }
-    return true;
-}
-
-/*
- * Waits for the packets from[r x stride] of all members r but `rank`, all at once; value[rank]
- * is left alone. SIZE 0: `size` members. CONSUME: else they are to be consumed later. acquire:
- * accesses after this call are ordered after those that the packets prove of their senders.
- * False: the wait has failed.
- */
-template <class LINES, int SIZE, int MOST, bool CONSUME>
-SYMM_DEVICE bool
-symm_packets_get(const struct symm_cuda_args &args, const struct symm_round *round,
-                 struct symm_packet *from, uint32_t stride, uint32_t size,
-                 uint32_t rank, typename LINES::value (&value)[MOST], bool acquire)
-{
-    struct symm_packet packet[MOST];
-
-    if (!symm_packets_poll<LINES, MOST>(
-            args, round, [&](uint32_t r) { return r != rank && (SIZE || r < size); },
-            [&](uint32_t r) { return from + (uint64_t)r * stride; },
-            [](uint32_t r) { return r; }, packet))
-        return false;
-    SYMM_UNROLL
-    for (uint32_t r = 0; r < MOST; r++) {
-        if (r != rank && (SIZE || r < size)) {
-            value[r] = LINES::open(packet[r]);
-            if (acquire)
-                symm_port_load32_acquire(&from[(uint64_t)r * stride].word[0]);
-            if (CONSUME)
-                LINES::consumed(from + (uint64_t)r * stride);
-        }
     }
     return true;
 }

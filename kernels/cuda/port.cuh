@@ -159,6 +159,9 @@ SYMM_DEVICE struct symm_packet symm_port_packet_if(bool when, const void *from)
     return when ? *(const struct symm_packet *)from : symm_packet{};
 }
 
+/* Memory of the device that will be loaded soon, and is near from then on. */
+SYMM_DEVICE void symm_port_prefetch(const void *) {}
+
 SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
 {
     return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
@@ -315,6 +318,12 @@ SYMM_DEVICE struct symm_packet symm_port_packet_if(bool when, const void *from)
                  : "l"(from), "r"((uint32_t)when)
                  : "memory");
     return v;
+}
+
+/* Memory of the device that will be loaded soon, and is near from then on. */
+SYMM_DEVICE void symm_port_prefetch(const void *from)
+{
+    asm volatile("prefetch.L2 [%0];" ::"l"(from) : "memory");
 }
 
 SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)

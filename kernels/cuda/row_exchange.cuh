@@ -25,10 +25,13 @@
  *   place_type                a symm_row_place
  *   early()                   before the kernels before have ended
  *   begin()                   when the first rows are in flight
- *   load(row)                 before the wait for the row's packets
- *   bool row(row, s, ok)      the row's sums. Every thread of the group calls it for every row, in
- *                             the same order; ok: whether the wait succeeded. False: a wait of
- *                             the group has failed, and there is nothing more to wait for.
+ *   begin_row()               before the rest
+ *   load(row, k)              before the wait for the thread's k-th packet of the row
+ *   value packet(row, k, s, ok)  the thread's k-th sums of the row; what it keeps of them. ok: whether
+ *                             the wait succeeded
+ *   bool row(row, kept, ok)   all that packet() has kept. Every thread of the group calls it for every
+ *                             row, in the same order. False: a wait of the group has failed, and
+ *                             there is nothing more to wait for
  * An output may be `in` itself: a packet of `in` is read, by the thread that writes it, before.
  *
  * Launch: groups x width + 32 threads. One shot: if the rows do not fit into a slot, one has room for
@@ -52,8 +55,9 @@ SYMM_DEVICE uint32_t symm_row_each(uint32_t packets, uint32_t threads)
 
 /*
  * A thread's place in the grid and in a row. P: its packets of a row. LOOP: P at most, `each` of them,
- * handled one after the other by code that is not unrolled: for rows that are rare. Only that takes
- * arrays whose packets are not at multiples of 16 (whole: they are). THREADS: of a group, at most.
+ * handled one after the other by code that is not unrolled: for rows that are rare. THREADS: of a
+ * group, at most. Only that takes
+ * arrays whose packets are not at multiples of 16 (whole: they are).
  */
 template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_row_place {
     static constexpr int dtype = DTYPE, most = P, unrolled = LOOP ? 1 : P;
@@ -87,7 +91,11 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_row_place {
     /* The row's packet that is the thread's k-th, if it has one. */
     SYMM_DEVICE uint32_t packet(uint32_t k) const
     {
-        return k * width + thread;
+        uint32_t number = k * width + thread;
+
+        if constexpr (!LOOP && P > 2) /* made when needed: addresses take registers */
+            symm_port_settle(number);
+        return number;
     }
 
     SYMM_DEVICE bool has(uint32_t k) const
@@ -105,6 +113,13 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_row_place {
             return symm_lamport::open(
                 symm_port_packet_if(has(k), begin + 16 * packet(k)));
         return symm_lamport::gather(begin, packet(k), bytes, element, SYMM_ENDS_ANY);
+    }
+
+    /* Of an array of one row. */
+    SYMM_DEVICE void prefetch(const void *array, uint32_t k) const
+    {
+        if (has(k))
+            symm_port_prefetch((const char *)array + 16 * packet(k));
     }
 
     SYMM_DEVICE void put(void *array, uint64_t row, uint32_t k,
@@ -147,16 +162,15 @@ SYMM_DEVICE symm_lamport::value symm_row_add(const symm_lamport::value &a,
 }
 
 /* What both exchanges share: packets of rows on their way. */
-template <class EPILOGUE, int N> struct symm_row_exchange {
+template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
     typedef symm_lamport::value value;
     typedef typename EPILOGUE::place_type place_type;
     static constexpr int dtype = place_type::dtype, P = place_type::most,
                          unrolled = place_type::unrolled;
-    /* Packets of a sender that a thread polls at once: as many as registers allow. */
     static constexpr int senders = N == 2 ? 1 : N;
-    static constexpr int together = place_type::loop   ? 1
-                                    : P * senders <= 8 ? P
-                                                       : 8 / senders;
+    /* Packets of a sender that a thread polls at once: TOGETHER, as many as registers allow. */
+    static constexpr int together = place_type::loop ? 1 : P <= TOGETHER ? P : TOGETHER;
+    static constexpr bool tight = P * senders > 8; /* addresses are made when needed */
 
     const struct symm_cuda_args &args;
     const place_type place;
@@ -181,49 +195,126 @@ template <class EPILOGUE, int N> struct symm_row_exchange {
     }
 
     /*
-     * Waits for packets of this thread, c of a sender m at from(m, c), for c of k .. k + COUNT - 1
-     * that the thread has; then the sums in rank order, where own[c] is this rank's.
-     * The packets are consumed. acquire: as symm_packets_get.
+     * Waits for the row's packets, k of sender m at from(m, k), sums them in rank order with the own
+     * ones, and gives each sum to take(k, sum, ok). Then the packets are consumed. fetch(k): loads
+     * of the caller's that are under way with the packets. acquire: as symm_packets_get. False: a
+     * wait has failed; then the values are of no use.
      */
-    template <int COUNT, class FROM>
-    SYMM_DEVICE bool sum(const FROM &from, uint32_t k, value *s, bool acquire) const
+    template <class FROM, class FETCH, class TAKE>
+    SYMM_DEVICE bool sums(uint32_t row, const FROM &from, bool acquire,
+                          const FETCH &fetch, const TAKE &take) const
     {
-        struct symm_packet packet[COUNT * senders];
-        const uint32_t self = rank;
-        const auto sender = [&](uint32_t i) { return N == 2 ? 1 - self : i % senders; };
-        const auto awaited = [&](uint32_t i) {
-            return (N == 2 || i % senders != self) && place.has(k + i / senders);
-        };
-        const auto at = [&](uint32_t i) { return from(sender(i), k + i / senders); };
-
-        if (!symm_packets_poll<symm_lamport, COUNT * senders>(args, &round, awaited, at,
-                                                              sender, packet))
-            return false;
-        SYMM_UNROLL
-        for (uint32_t i = 0; i < COUNT * senders; i++) {
-            if (awaited(i)) {
-                if (acquire && i < senders)
-                    symm_port_load32_acquire(&at(i)->word[0]);
-                symm_lamport::consumed(at(i));
-            }
-        }
-        SYMM_UNROLL
-        for (uint32_t c = 0; c < COUNT; c++)
-            if (place.has(k + c))
-                s[c] = fold(s[c], &packet[c * senders]);
-        return true;
+        if constexpr (place_type::loop)
+            return one_by_one(row, from, acquire, fetch, take);
+        else
+            return at_once(row, from, acquire, fetch, take);
     }
 
+    template <class FROM, class FETCH, class TAKE>
+    SYMM_DEVICE bool at_once(uint32_t row, const FROM &from, bool acquire,
+                             const FETCH &fetch, const TAKE &take) const
+    {
+        const uint32_t self = rank;
+        const auto sender = [&](uint32_t i) { return N == 2 ? 1 - self : i % senders; };
+        bool ok = round.ok;
+
+        SYMM_UNROLL
+        for (uint32_t k = 0; k < P; k += together) {
+            struct symm_packet packet[together * senders];
+            value own[together];
+            const auto awaited = [&](uint32_t i) {
+                return (N == 2 || i % senders != self) && place.has(k + i / senders);
+            };
+            const auto at = [&](uint32_t i) {
+                uint32_t m = sender(i);
+
+                if constexpr (tight)
+                    symm_port_settle(m);
+                return from(m, k + i / senders);
+            };
+
+            SYMM_UNROLL
+            for (uint32_t c = 0; c < together; c++) {
+                fetch(k + c);
+                own[c] = load(row, k + c);
+            }
+            ok = ok && symm_packets_poll<symm_lamport, together * senders>(
+                           args, &round, awaited, at, sender, packet);
+            SYMM_UNROLL
+            for (uint32_t i = 0; i < senders; i++)
+                if (acquire && ok && k == 0 && awaited(i))
+                    symm_port_load32_acquire(&at(i)->word[0]);
+            SYMM_UNROLL
+            for (uint32_t c = 0; c < together; c++)
+                take(k + c, part(k + c, fold(own[c], &packet[c * senders])), ok);
+            SYMM_UNROLL
+            for (uint32_t i = 0; i < together * senders; i++)
+                if (ok && awaited(i))
+                    symm_lamport::consumed(at(i));
+        }
+        return ok;
+    }
+
+    template <class FROM, class FETCH, class TAKE>
+    SYMM_DEVICE bool one_by_one(uint32_t row, const FROM &from, bool acquire,
+                                const FETCH &fetch, const TAKE &take) const
+    {
+        const bool partial = args.norm.flags & SYMM_NORM_ROUND_PARTIAL;
+        bool ok = round.ok;
+
+        SYMM_NO_UNROLL
+        for (uint32_t k = 0; k < place.count(); k++) {
+            struct symm_packet_sum<dtype> all;
+            value own = load(row, k), some = {};
+
+            fetch(k);
+            SYMM_NO_UNROLL
+            for (uint32_t m = 0; m < N; m++) {
+                value v = own;
+
+                if (m != rank && ok && place.has(k)) {
+                    ok =
+                        symm_packet_wait<symm_lamport>(args, &round, from(m, k), m, &v);
+                    if (acquire && k == 0)
+                        symm_port_load32_acquire(&from(m, k)->word[0]);
+                }
+                all.add(symm_packet_make(v.unit[0], v.unit[1]), m == 0);
+                some = m == 0 ? v : symm_row_add<dtype>(some, v);
+            }
+            take(k,
+                 partial && place_type::element == 2 ? some
+                                                     : symm_lamport::open(all.done(N)),
+                 ok);
+        }
+        return ok;
+    }
+
+    /* Zeros for a packet that the thread does not have: what was not loaded is no number. */
+    SYMM_DEVICE value part(uint32_t k, const value &v) const
+    {
+        value own;
+
+        SYMM_UNROLL
+        for (uint32_t u = 0; u < symm_lamport::units; u++)
+            own.unit[u] = place.has(k) ? v.unit[u] : 0;
+        return own;
+    }
+
+    /* packet[r]: of rank r, but the own one. */
     SYMM_DEVICE value fold(const value &own, const struct symm_packet *packet) const
     {
-        value v[N];
-
         if constexpr (N == 2) {
             return symm_row_add<dtype>(own, symm_lamport::open(packet[0]));
         } else {
+            value v[N];
+
             SYMM_UNROLL
-            for (uint32_t r = 0; r < N; r++)
-                v[r] = r == rank ? own : symm_lamport::open(packet[r]);
+            for (uint32_t r = 0; r < N; r++) {
+                v[r] = symm_lamport::open(packet[r]);
+                SYMM_UNROLL
+                for (uint32_t u = 0; u < symm_lamport::units; u++) /* no branch */
+                    v[r].unit[u] = r == rank ? own.unit[u] : v[r].unit[u];
+            }
             if (place_type::element == 2 && args.norm.flags & SYMM_NORM_ROUND_PARTIAL) {
                 SYMM_UNROLL
                 for (uint32_t r = 1; r < N; r++)
@@ -233,25 +324,18 @@ template <class EPILOGUE, int N> struct symm_row_exchange {
             return symm_value_fold<symm_lamport, dtype, SYMM_SUM, N, N>(args, N, v);
         }
     }
-
-    /* The sums of a row in place of its own packets. */
-    template <class FROM>
-    SYMM_DEVICE bool sums(const FROM &from, value (&s)[P], bool acquire) const
-    {
-        bool ok = true;
-
-        SYMM_UNROLL_BY(unrolled)
-        for (uint32_t k = 0; k < place.count(); k += together)
-            ok = ok && sum<together>(from, k, &s[k], acquire && k == 0);
-        return ok;
-    }
 };
 
 /* ---- One shot ---------------------------------------------------------------------- */
 
 template <class EPILOGUE, int N>
-struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
-    typedef symm_row_exchange<EPILOGUE, N> base;
+struct symm_row_one_shot
+    : symm_row_exchange<EPILOGUE, N,
+                        (EPILOGUE::place_type::most > 2 && N == 2) ? 1 : 2> {
+    typedef symm_row_exchange<EPILOGUE, N,
+                              (EPILOGUE::place_type::most > 2 && N == 2) ? 1 : 2>
+        base;
+    typedef typename base::place_type place_type;
     using base::args;
     using base::place;
     using base::rank;
@@ -260,15 +344,19 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
     using typename base::value;
     static constexpr int P = base::P, unrolled = base::unrolled;
     /* The first row is loaded while the counters are, where registers allow. */
-    static constexpr bool soon = !base::place_type::loop && P * N <= 4;
+    static constexpr bool soon = !place_type::loop && P * N <= 4;
 
     const uint32_t room;       /* packets of a sender in a slot */
     uint32_t share;            /* rows of the first round */
-    int64_t slot[2];           /* from a packet's number to its place, by round */
-    struct symm_packet *to[N]; /* [i]: this rank's packets at member(i), in slot 0 */
+    uint32_t slot[2];          /* from a packet's number to its place, by round */
     struct symm_packet *from;  /* sender 0's packets here */
     value first[soon ? P : 1]; /* of the first row */
     EPILOGUE epilogue;
+
+    /* [i]: this rank's packets at member(i), in slot 0. */
+    struct targets {
+        struct symm_packet *to[N];
+    };
 
     SYMM_DEVICE symm_row_one_shot(const struct symm_cuda_args &a, bool whole)
         : base(a, whole), room(symm_slot_packets<symm_lamport>(a) / base::senders),
@@ -276,26 +364,26 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
     {
         if (rows * place.packets > room)
             share = room / place.packets;
-        SYMM_UNROLL
-        for (uint32_t i = 1; i < N; i++) {
-            to[i] = symm_slot_of<symm_lamport>(a, base::member(i), 0) +
-                    (N == 2 ? 0 : rank * room) + place.thread;
-            symm_port_settle(to[i]);
-        }
         from = symm_slot_of<symm_lamport>(a, rank, 0) + place.thread;
         symm_port_settle(from);
-        if (base::takes)
-            epilogue.early();
-        round = symm_round_open(a, [&] {
-            if constexpr (soon)
-                if (base::takes && place.first < rows)
-                    fetch(place.first, first);
-        });
-        symm_two_slots<symm_lamport>(a, &round, share * place.packets, slot);
+    }
+
+    /* Once, and again for later rows: they take registers. */
+    SYMM_DEVICE struct targets aim(void) const
+    {
+        struct targets at;
+
+        SYMM_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            at.to[i] = symm_slot_of<symm_lamport>(args, base::member(i), 0) +
+                       (N == 2 ? 0 : rank * room) + place.thread;
+            symm_port_settle(at.to[i]);
+        }
+        return at;
     }
 
     /* From the thread's place in a row of slot 0 to its packet k of a row. */
-    SYMM_DEVICE int64_t offset(uint32_t row, uint32_t k) const
+    SYMM_DEVICE uint32_t offset(uint32_t row, uint32_t k) const
     {
         return (row < share ? slot[0] : slot[1]) + row * place.packets +
                k * place.width;
@@ -308,17 +396,7 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
             v[k] = place.get(args.in, row, k);
     }
 
-    SYMM_DEVICE void send(uint32_t row) const
-    {
-        value v[P];
-
-        if (row >= rows || !round.ok)
-            return;
-        fetch(row, v);
-        send(row, v);
-    }
-
-    SYMM_DEVICE void send(uint32_t row, value (&v)[P]) const
+    SYMM_DEVICE void send(uint32_t row, const struct targets &at, value (&v)[P]) const
     {
         SYMM_UNROLL_BY(unrolled)
         for (uint32_t k = 0; k < place.count(); k++) {
@@ -326,40 +404,66 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
             SYMM_UNROLL
             for (uint32_t i = 1; i < N; i++)
                 if (place.has(k))
-                    symm_lamport::send(to[i] + offset(row, k), v[k], round.round);
+                    symm_lamport::send(at.to[i] + offset(row, k), v[k], round.round);
         }
+    }
+
+    SYMM_DEVICE void send(uint32_t row, const struct targets &at) const
+    {
+        value v[P];
+
+        if (row >= rows || !round.ok)
+            return;
+        fetch(row, v);
+        send(row, at, v);
     }
 
     SYMM_DEVICE void receive(uint32_t row)
     {
-        const auto at = [&](uint32_t m, uint32_t k) {
-            return from + (N == 2 ? 0 : m * room) + offset(row, k);
-        };
         value s[P];
 
-        SYMM_UNROLL_BY(unrolled)
-        for (uint32_t k = 0; k < place.count();
-             k++) /* under way together with the packets */
-            s[k] = base::load(row, k);
-        epilogue.load(row);
-        if (round.ok)
-            round.ok = base::sums(at, s, row == place.first && share < rows);
+        epilogue.begin_row();
+        round.ok = base::sums(
+            row,
+            [&](uint32_t m, uint32_t k) {
+                return from + (N == 2 ? 0 : m * room) + offset(row, k);
+            },
+            row == place.first && share < rows,
+            [&](uint32_t k) { epilogue.load(row, k); },
+            [&](uint32_t k, const value &sum, bool ok) {
+                s[k] = epilogue.packet(row, k, sum, ok);
+            });
         round.ok = epilogue.row(row, s, round.ok);
     }
 
-    SYMM_DEVICE void run(void)
+    SYMM_DEVICE void begin(void)
     {
+        const struct targets at = aim();
+
+        if (base::takes)
+            epilogue.early();
+        round = symm_round_open(args, [&] {
+            if constexpr (soon)
+                if (base::takes && place.first < rows)
+                    fetch(place.first, first);
+        });
+        symm_two_slots<symm_lamport>(args, &round, share * place.packets, slot);
         if (base::takes) {
             if constexpr (soon)
                 if (place.first < rows && round.ok)
-                    send(place.first, first);
-            SYMM_UNROLL
+                    send(place.first, at, first);
+            SYMM_NO_UNROLL
             for (uint32_t k = soon; k < SYMM_PAIR_AHEAD; k++)
-                send(place.first + k * place.step);
+                send(place.first + k * place.step, at);
             epilogue.begin();
         } else {
             symm_round_tell(args, round, threadIdx.x - (blockDim.x - SYMM_WARP));
         }
+    }
+
+    SYMM_DEVICE void run(void)
+    {
+        begin();
         __syncthreads();
         if (!base::takes) {
             if (share < rows)
@@ -369,7 +473,10 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
         }
         SYMM_NO_UNROLL
         for (uint32_t row = place.first; row < rows; row += place.step) {
-            send(row + SYMM_PAIR_AHEAD * place.step);
+            const uint32_t next = row + SYMM_PAIR_AHEAD * place.step;
+
+            if (next < rows)
+                send(next, aim());
             receive(row);
         }
     }
@@ -378,8 +485,9 @@ struct symm_row_one_shot : symm_row_exchange<EPILOGUE, N> {
 /* ---- Two shots --------------------------------------------------------------------- */
 
 template <class EPILOGUE, int N>
-struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N> {
-    typedef symm_row_exchange<EPILOGUE, N> base;
+struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N, N == 8 ? 1 : 2> {
+    typedef symm_row_exchange<EPILOGUE, N, N == 8 ? 1 : 2> base;
+    typedef typename base::place_type place_type;
     using base::args;
     using base::place;
     using base::rank;
@@ -388,17 +496,15 @@ struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N> {
     using typename base::value;
     static constexpr int P = base::P, unrolled = base::unrolled;
 
-    const uint32_t room;            /* packets of a sender in a phase */
-    const uint32_t most;            /* rows of an owner, at most */
-    uint32_t share;                 /* of them, in the first round */
-    uint32_t slot[2];               /* from a packet's number to its place, by round */
-    struct symm_packet *const from; /* member 0's packet 0 in slot 0 */
+    const uint32_t room; /* packets of a sender in a phase */
+    const uint32_t most; /* rows of an owner, at most */
+    uint32_t share;      /* of them, in the first round */
+    uint32_t slot[2];    /* from a packet's number to its place, by round */
     EPILOGUE epilogue;
 
     SYMM_DEVICE symm_row_two_shot(const struct symm_cuda_args &a, bool whole)
         : base(a, whole), room(symm_slot_packets<symm_lamport>(a) / (2 * N)),
-          most((rows + N - 1) / N), share(most),
-          from(symm_slot_of<symm_lamport>(a, rank, 0)), epilogue(a, place)
+          most((rows + N - 1) / N), share(most), epilogue(a, place)
     {
         if (most * place.packets > room)
             share = room / place.packets / place.step * place.step;
@@ -419,7 +525,19 @@ struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N> {
     SYMM_DEVICE struct symm_packet *to(uint32_t m, uint32_t phase, uint32_t j,
                                        uint32_t k) const
     {
+        symm_port_settle(
+            m); /* computed here: the addresses of all peers take registers */
         return symm_slot_of<symm_lamport>(args, m, 0) + offset(phase, rank, j, k);
+    }
+
+    /* Member 0's packet 0 here, in slot 0. */
+    SYMM_DEVICE struct symm_packet *from(void) const
+    {
+        uint32_t m = rank;
+
+        if constexpr (P > 2)
+            symm_port_settle(m);
+        return symm_slot_of<symm_lamport>(args, m, 0);
     }
 
     /* Row j of every peer to it. */
@@ -427,7 +545,7 @@ struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N> {
     {
         value v[N];
 
-        SYMM_UNROLL_BY(unrolled)
+        SYMM_NO_UNROLL
         for (uint32_t k = 0; k < place.count(); k++) {
             SYMM_UNROLL
             for (uint32_t i = 1; i < N; i++)
@@ -451,56 +569,56 @@ struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N> {
     SYMM_DEVICE void reduce(uint32_t j)
     {
         const uint32_t row = j * N + rank;
-        const auto at = [&](uint32_t m, uint32_t k) {
-            return from + offset(0, m, j, k);
-        };
         value s[P];
 
-        SYMM_UNROLL_BY(unrolled)
-        for (uint32_t k = 0; k < place.count(); k++)
-            s[k] = base::load(row, k);
-        epilogue.load(row);
-        if (round.ok)
-            round.ok = base::sums(at, s, j == place.first && share < most);
-        SYMM_UNROLL_BY(unrolled)
-        for (uint32_t k = 0; k < place.count(); k++) {
-            s[k] = symm_lamport::clean(s[k]);
-            SYMM_UNROLL
-            for (uint32_t i = 1; i < N; i++)
-                if (place.has(k) && round.ok)
-                    symm_lamport::send(to(base::member(i), 1, j, k), s[k], round.round);
-        }
+        epilogue.begin_row();
+        round.ok = base::sums(
+            row, [&](uint32_t m, uint32_t k) { return from() + offset(0, m, j, k); },
+            j == place.first && share < most,
+            [&](uint32_t k) { epilogue.load(row, k); },
+            [&](uint32_t k, const value &sum, bool ok) {
+                const value v = symm_lamport::clean(sum);
+
+                SYMM_NO_UNROLL
+                for (uint32_t i = 1; i < N; i++)
+                    if (place.has(k) && ok)
+                        symm_lamport::send(to(base::member(i), 1, j, k), v,
+                                           round.round);
+                s[k] = epilogue.packet(row, k, v, ok);
+            });
         round.ok = epilogue.row(row, s, round.ok);
     }
 
-    /* Waits for the sums of row j of member m. */
-    SYMM_DEVICE bool get(uint32_t m, uint32_t j, value (&s)[P]) const
-    {
-        struct symm_packet packet[P];
-        const auto has = [&](uint32_t k) { return place.has(k); };
-        const auto at = [&](uint32_t k) { return from + offset(1, m, j, k); };
-
-        if (!symm_packets_poll<symm_lamport, P>(
-                args, &round, has, at, [&](uint32_t) { return m; }, packet))
-            return false;
-        SYMM_UNROLL_BY(unrolled)
-        for (uint32_t k = 0; k < place.count(); k++) {
-            if (has(k)) {
-                symm_lamport::consumed(at(k));
-                s[k] = symm_lamport::open(packet[k]);
-            }
-        }
-        return true;
-    }
-
+    /* Row j of member m, of which it sends the sums. */
     SYMM_DEVICE void gather(uint32_t m, uint32_t j)
     {
-        value s[P] = {};
+        constexpr int chunk = place_type::loop ? 1 : P;
+        const uint32_t row = j * N + m;
+        value s[P];
+        bool ok = round.ok;
 
-        epilogue.load(j * N + m);
-        if (round.ok)
-            round.ok = get(m, j, s);
-        round.ok = epilogue.row(j * N + m, s, round.ok);
+        epilogue.begin_row();
+        SYMM_UNROLL_BY(unrolled)
+        for (uint32_t k = 0; k < place.count(); k += chunk) {
+            struct symm_packet packet[chunk];
+            const auto has = [&](uint32_t c) { return place.has(k + c); };
+            const auto at = [&](uint32_t c) { return from() + offset(1, m, j, k + c); };
+
+            SYMM_UNROLL
+            for (uint32_t c = 0; c < chunk; c++)
+                epilogue.load(row, k + c);
+            ok = ok && symm_packets_poll<symm_lamport, chunk>(
+                           args, &round, has, at, [&](uint32_t) { return m; }, packet);
+            SYMM_UNROLL
+            for (uint32_t c = 0; c < chunk; c++) {
+                const value sum = base::part(k + c, symm_lamport::open(packet[c]));
+
+                s[k + c] = epilogue.packet(row, k + c, sum, ok);
+                if (has(c) && ok)
+                    symm_lamport::consumed(at(c));
+            }
+        }
+        round.ok = epilogue.row(row, s, ok);
     }
 
     SYMM_DEVICE void take(void)

@@ -462,7 +462,7 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
     const uint64_t rows = two ? divide_up(query->rows, (unsigned)query->size)
                               : query->rows; /* that one sender sends */
     const uint64_t packets = row_packets(query->hidden, query->dtype);
-    const uint32_t most = two ? SYMM_ROWS_TWO_THREADS(query->size) : MOST_THREADS;
+    const uint32_t most = SYMM_ROW_THREADS(query->size);
     uint64_t room, step;
 
     if (packets == 0 || query->hidden > SYMM_NORM_MAX_HIDDEN)
