@@ -223,7 +223,8 @@ static bool rest_of_norm(const struct symm_prepared_call *entry)
     return entry->args.norm.rows > 0 && entry->part == 0;
 }
 
-/* A call with the barriers and fills of its plan around it, and the rest of an all_reduce_norm; *work is for the end of the last. */
+/* A call with the barriers and fills of its plan around it, and the rest of an all_reduce_norm;
+ * *work is for the end of the last. */
 static symm_status launch_around(struct symm_team_channel *channel,
                                  const struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)

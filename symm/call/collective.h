@@ -4,15 +4,9 @@
 #define SYMM_CALL_COLLECTIVE_H
 
 #include "call/request.h"
-#include "engine/runtime.h"
 
 /* What every public collective does with its arguments; call may be NULL. */
 symm_status symm__collective(symm_team *team, const struct symm_request *rq,
                              const symm_call *call, symm_work **work) SYMM_MUST_CHECK;
-/* One step of a hierarchical team's collective, on the channel of the same number of the part on
- * this host. */
-symm_status symm__collective_run(struct symm_team_channel *channel,
-                                 const struct symm_engine_request *request,
-                                 const char *site, double timeout) SYMM_MUST_CHECK;
 
 #endif

@@ -27,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "call/collective.h"
 #include "call/hierarchical.h"
 #include "call/workspace.h"
 #include "core/device_ops.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * norm.h - symm_all_reduce_norm as a collective: the check of its arguments, and the array that
- * an all_reduce without its rest would write.
+ * norm.h - what a collective asks of an all_reduce_norm: the check of its arguments, what ranks
+ * compare of them, and its arrays.
  */
 #ifndef SYMM_CALL_NORM_H
 #define SYMM_CALL_NORM_H
 
-#include "call/request.h"
+#include "core/team.h"
 
 /* Types, sizes, and the arrays beside rq->in and rq->out: aligned, within their buffers, reached
  * by the device, overlapping only where an output is `in` or residual_in itself. */
