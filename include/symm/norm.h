@@ -44,8 +44,9 @@ typedef enum symm_norm_quant {
     SYMM_NORM_QUANT_COUNT
 } symm_norm_quant;
 
-#define SYMM_NORM_ROUND_PARTIAL                                                        \
-    1u /* round every partial sum to T, as FlashInfer does by default */
+/* Round every partial sum to T, as FlashInfer does by default. SYMM_ERR_UNSUPPORTED where partial
+ * sums are not those of the ranks in order: between hosts, and on CUDA but for 2, 4 and 8 ranks. */
+#define SYMM_NORM_ROUND_PARTIAL 1u
 /* weight and bias are not written by kernels that the call follows: they may be read early. */
 #define SYMM_NORM_CONSTANT 2u
 

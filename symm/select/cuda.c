@@ -27,10 +27,6 @@
 /* From here on multimem_two_shot is taken for an all_reduce; not measured. */
 #define MULTIMEM_BYTES ((size_t)256 << 10)
 
-/* Up to it an all_reduce_norm is one kernel; beyond, an all_reduce and the rest. Measured with two
- * ranks on one H100: 256 KiB 3.3 us against 4.3, 1 MiB 11.8 against 9.5. */
-#define NORM_BYTES ((size_t)512 << 10)
-
 struct candidate {
     enum symm_algorithm algorithm;
     const char *reason;
@@ -252,7 +248,7 @@ bool symm__cuda_choose_norm(const struct symm_select_query *q,
 {
     const int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
     const bool one_shot = n == 2 || q->bytes < two_shot_bytes[n];
-    const bool few = q->partial || q->bytes <= NORM_BYTES;
+    const bool few = n == 2 || q->partial || q->bytes <= FEW_ROUNDS_BYTES;
     enum symm_algorithm algorithm =
         one_shot ? SYMM_ALGORITHM_LAMPORT_PUSH : SYMM_ALGORITHM_TWO_SHOT_PUSH;
 
