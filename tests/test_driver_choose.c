@@ -47,7 +47,7 @@ static void test_tiers(void **state)
     symm__cuda_scratch_layout(0, scratch);
     for (int tier = 1; tier < SYMM_CUDA_TIERS; tier++)
         for (int size = 2; size <= SYMM_DEVICE_RANKS; size++)
-            for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
+            for (int kind = 0; kind < SYMM_KIND_ALL_REDUCE_NORM; kind++)
                 for (int dtype = 0; symm_dtype_size((symm_dtype)dtype) > 0; dtype++)
                     for (size_t bytes = 8; symm__cuda_tier_for(bytes, size) >= tier;
                          bytes += bytes < 512 ? 8 : 40) {
@@ -84,7 +84,7 @@ static void test_choice(void **state)
     struct symm_select_query q;
 
     (void)state;
-    for (int kind = 0; kind < SYMM_KIND_COUNT; kind++)
+    for (int kind = 0; kind < SYMM_KIND_ALL_REDUCE_NORM; kind++)
         for (int size = 1; size <= SYMM_DEVICE_RANKS; size++)
             for (size_t bytes = 0; bytes < (size_t)1 << 32; bytes = 3 * bytes + 4)
                 for (int where = 0; where < 8; where++)

@@ -76,8 +76,9 @@ typedef struct symm_norm {
 /*
  * At least one output. The ranks agree on all but addresses (rows, hidden, dtype, quant, flags,
  * eps, weight_offset, and which pointers are NULL): else SYMM_ERR_MISMATCH. rows 0 synchronises.
- * call, work, errors: as symm_all_reduce. call->algorithm "lamport_push" forces the fused kernel
- * on CUDA; any other one an all_reduce by it, and a kernel for the rest, as symm_explain says.
+ * call, work, errors: as symm_all_reduce. call->algorithm "lamport_push" or "two_shot_push" forces
+ * the fused kernel on CUDA; any other one an all_reduce by it, and a kernel for the rest, as
+ * symm_explain says.
  *   const symm_norm norm = {.size = sizeof(norm), .rows = 8, .hidden = 4096,
  *                           .dtype = SYMM_BFLOAT16, .eps = 1e-6f, .in = x, .residual_in = r,
  *                           .residual_out = r, .weight = w, .norm_out = y};

@@ -12,6 +12,7 @@
 #include "kernels/cuda/norm.cuh"
 
 template <int N> struct one_shot {
+    static constexpr int ranks = N;
     static constexpr uint32_t threads = SYMM_ROW_THREADS(N);
 
     template <class EPILOGUE>

@@ -11,6 +11,7 @@
 #include "kernels/cuda/norm.cuh"
 
 template <int N> struct two_shot {
+    static constexpr int ranks = N;
     static constexpr uint32_t threads = SYMM_ROW_THREADS(N);
 
     template <class EPILOGUE>

@@ -11,6 +11,7 @@
 #include "kernels/cuda/norm.cuh"
 
 struct rows {
+    static constexpr int ranks = 1;
     static constexpr uint32_t threads = SYMM_MAX_BLOCK;
 
     template <class EPILOGUE>

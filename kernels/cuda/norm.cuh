@@ -493,13 +493,16 @@ SYMM_DEVICE void symm_norm_any(const struct symm_cuda_args &args, const void *in
         ((uint32_t)args.norm.hidden * symm_element_size(DTYPE) + 15) / 16;
     const bool whole = symm_norm_whole<DTYPE>(args.norm, in);
 
-    if (!whole || packets > 4 * RUN::threads)
+    /* Four packets of a thread take too many registers of sm_100. */
+    constexpr bool four = RUN::ranks < 8 && symm_element_size(DTYPE) < 4;
+
+    if (!whole || packets > (four ? 4 : 2) * RUN::threads)
         symm_norm_loop<RUN, DTYPE>(args, whole);
     else if (packets <= RUN::threads)
         RUN::template of<symm_norm_rows<DTYPE, 1, false, RUN::threads>>(args, true);
-    else if (packets <= 2 * RUN::threads)
+    else if (!four || packets <= 2 * RUN::threads)
         RUN::template of<symm_norm_rows<DTYPE, 2, false, RUN::threads>>(args, true);
-    else
+    else if constexpr (four)
         RUN::template of<symm_norm_rows<DTYPE, 4, false, RUN::threads>>(args, true);
 }
 
