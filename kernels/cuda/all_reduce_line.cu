@@ -71,7 +71,7 @@ SYMM_DEVICE void one_round(const struct symm_cuda_args &args, uint32_t ends)
     typename LINES::value v[N];
     /* v[i] is the packet for member(i); in an all_reduce all are the same. Threads that take none
      * read one of another block. */
-    struct symm_round round = symm_round_open(args, [&] {
+    const auto fetch = [&] {
         SYMM_UNROLL
         for (uint32_t i = 0; i < N; i++)
             v[i] = !SCATTER && i > 0
@@ -79,9 +79,17 @@ SYMM_DEVICE void one_round(const struct symm_cuda_args &args, uint32_t ends)
                        : LINES::gather((const char *)args.in +
                                            (SCATTER ? at.member(i) * args.bytes : 0),
                                        at.index, args.bytes, element, ends);
+    };
+    /* Packets for 8 ranks would not stay in registers while the counters are judged. */
+    constexpr bool early = N < 8;
+    struct symm_round round = symm_round_open(args, [&] {
+        if constexpr (early)
+            fetch();
     });
     const uint64_t slot = symm_slot_begin<LINES>(args, symm_round_next(&round));
 
+    if (!early && mine && round.ok)
+        fetch();
     if (mine && round.ok) {
         SYMM_UNROLL
         for (uint32_t i = 1; i < N; i++)
