@@ -126,6 +126,38 @@ static void test_wide(void **unused)
     }
 }
 
+/* The budget may cut the grid of any call that has a kernel. */
+static void test_cut_rows(void **unused)
+{
+    static const uint32_t columns[] = {8, 1000, 4096, 7168, 16384};
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_query query = {.kind = SYMM_KIND_ALL_REDUCE_NORM,
+                                    .dtype = SYMM_BFLOAT16,
+                                    .op = SYMM_SUM,
+                                    .processors = 132};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, scratch);
+    for (int i = 0; i < 2 * 3 * 3 * 5; i++) {
+        query.algorithm =
+            i % 2 ? SYMM_ALGORITHM_TWO_SHOT_PUSH : SYMM_ALGORITHM_LAMPORT_PUSH;
+        query.size = 2 << i / 2 % 3;
+        query.scratch = scratch[4 * (i / 6 % 3)];
+        query.hidden = columns[i / 18];
+        for (query.rows = 1; query.rows < 5000; query.rows += 1 + query.rows / 20) {
+            query.blocks = 0;
+            if (!symm__cuda_kernel_find(&query, &kernel, &shape))
+                continue;
+            for (query.blocks = 1; query.blocks < 115; query.blocks++) {
+                assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+                assert_in_range(shape.blocks, 1, query.blocks);
+            }
+        }
+    }
+}
+
 /* row_exchange.cuh: groups of whole warps, rows of a launch in one slot or in two; and what the
  * scratch of the large channels takes. */
 static void test_rows(void **unused)
@@ -208,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_no_scratch),
         cmocka_unit_test(test_wide),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_cut_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -463,16 +463,22 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
                               : query->rows; /* that one sender sends */
     const uint64_t packets = row_packets(query->hidden, query->dtype);
     const uint32_t most = SYMM_ROW_THREADS(query->size);
-    uint64_t room, step;
+    uint64_t room, groups, step;
 
     if (packets == 0 || query->hidden > SYMM_NORM_MAX_HIDDEN)
         return false;
     room = room_of(query, entry) / packets; /* rows of a slot */
-    step = shape_rows(query, rows, row_threads(packets, most), most, shape);
-    step *= shape->blocks;
+    groups = shape_rows(query, rows, row_threads(packets, most), most, shape);
+    step = groups * shape->blocks;
     shape->threads += WARP;
     if (rows <= room)
         return room > 0;
+    /* A call that fits with its whole grid has to fit with one that is cut. */
+    while (two && query->blocks > 0 && shape->blocks > 1 &&
+           !in_two_slots(rows, step, room)) {
+        shape->blocks--;
+        step -= groups;
+    }
     if (two)
         return in_two_slots(rows, step, room);
     return room > SYMM_PAIR_AHEAD * step && rows <= 2 * room;
