@@ -16,6 +16,7 @@
 #include "core/captured.h"
 #include "core/failure.h"
 #include "cuda/channel_table.h"
+#include "cuda/error_exchange.h"
 #include "cuda/launcher.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -26,35 +27,24 @@
 #define LOOK_SECONDS   0.001 /* between two polls for that record */
 #define PEEK_SECONDS   0.1   /* to wait for a word of the device */
 
-/* The record, copied once. */
-struct facts {
-    symm_status status;
-    uint32_t channel, tag, counter, missing, signal;
-    uint32_t before;   /* 1 + number of the team whose call before it failed; 0: none */
-    uint32_t pointers; /* 1 + the captured call that had no addresses; 0: none */
-    uint32_t queued;   /* bit m: missing member m's host had queued the call */
-    uint64_t seen[SYMM_DEVICE_RANKS];
-    double timeout; /* seconds, of the team */
-};
-
-static bool is_signal(const struct facts *facts)
+static bool is_signal(const struct symm_cuda_facts *facts)
 {
     return facts->channel >= SYMM_CHANNELS;
 }
 
-static bool is_missing(const struct facts *facts, int member)
+static bool is_missing(const struct symm_cuda_facts *facts, int member)
 {
     return facts->missing >> member & 1;
 }
 
 /* An exchange of a kernel of the program's own (symm/device_exchange.h). */
-static bool is_exchange(const struct facts *facts)
+static bool is_exchange(const struct symm_cuda_facts *facts)
 {
     return is_signal(facts) && facts->signal == SYMM_SIGNALS;
 }
 
 /* Whether this member had cancelled its arrival. */
-static bool has_cancelled(const struct facts *facts, int member)
+static bool has_cancelled(const struct symm_cuda_facts *facts, int member)
 {
     uint64_t word = facts->seen[member];
 
@@ -62,7 +52,7 @@ static bool has_cancelled(const struct facts *facts, int member)
            (uint32_t)word - facts->counter <= 2;
 }
 
-static bool some_cancelled(const symm_team *team, const struct facts *facts)
+static bool some_cancelled(const symm_team *team, const struct symm_cuda_facts *facts)
 {
     for (int m = 0; m < team->size; m++)
         if (m != team->rank && has_cancelled(facts, m))
@@ -70,7 +60,7 @@ static bool some_cancelled(const symm_team *team, const struct facts *facts)
     return false;
 }
 
-static void facts_read(const symm_team *team, struct facts *facts)
+static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
 {
     const struct symm_device_record *record = team->cuda->record;
     /* acquire: pairs with the kernel's release of state, after the fields */
@@ -127,26 +117,14 @@ static const char *signal_site(const symm_team *team, uint32_t tag,
     return "";
 }
 
-/* "exchange number 7 of 64 units in 4 blocks (tag 0000002a)", as the member announced it. */
-static const char *exchange_text(const struct facts *facts, int member, char *text,
-                                 size_t bytes)
-{
-    const uint64_t told = facts->seen[member];
-
-    snprintf(text, bytes, "exchange number %u of %u units in %u blocks (tag %08x)",
-             facts->counter, (uint32_t)told & 0xffffffu, (uint32_t)told >> 24,
-             (uint32_t)(told >> 32));
-    return text;
-}
-
 /* Where this rank is: the site of the record's call or signal. */
-static const char *own_text(const symm_team *team, const struct facts *facts,
+static const char *own_text(const symm_team *team, const struct symm_cuda_facts *facts,
                             char *text, size_t bytes)
 {
     struct symm_site site;
 
     if (is_exchange(facts))
-        return exchange_text(facts, team->rank, text, bytes);
+        return symm__cuda_exchange_text(facts, team->rank, text, bytes);
     if (is_signal(facts))
         return symm__site_name_text(signal_site(team, facts->tag, &site), text, bytes);
     return tag_text(team, team->rank, facts->tag, facts->counter, text, bytes);
@@ -167,7 +145,7 @@ static int members_text(const symm_team *team, uint32_t members, char *text,
     return listed;
 }
 
-static const char *missing_text(const symm_team *team, const struct facts *facts,
+static const char *missing_text(const symm_team *team, const struct symm_cuda_facts *facts,
                                 char *text, size_t bytes)
 {
     if (members_text(team, facts->missing, text, bytes) == 0)
@@ -177,7 +155,7 @@ static const char *missing_text(const symm_team *team, const struct facts *facts
 
 /* ": rank 1 has queued it, its stream has not reached it" of those among the missing; "" if
  * there are none. */
-static const char *queued_text(const symm_team *team, const struct facts *facts,
+static const char *queued_text(const symm_team *team, const struct symm_cuda_facts *facts,
                                char *text, size_t bytes)
 {
     char ranks[96];
@@ -206,7 +184,7 @@ static symm_status take_over(symm_team *team)
     return SYMM_OK;
 }
 
-static symm_status report_gone(symm_team *team, const struct facts *facts, int member,
+static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *facts, int member,
                                symm_status status, const char *why)
 {
     char mine[176], name[64], whose[24] = "its", what[48] = "it";
@@ -241,7 +219,7 @@ static bool has_left(const symm_ctx *ctx, int rank)
     return __atomic_load_n(&control->left, __ATOMIC_ACQUIRE); /* now it is final */
 }
 
-static bool is_concerned(const struct facts *facts, int member)
+static bool is_concerned(const struct symm_cuda_facts *facts, int member)
 {
     return facts->missing == 0 || is_missing(facts, member) ||
            has_cancelled(facts, member);
@@ -250,7 +228,7 @@ static bool is_concerned(const struct facts *facts, int member)
 /* The first dead peer, with the status and sentence of its death; -1: none. A peer that has
  * finalized may have left because of another failure: it counts only if `finished`, and if it was
  * waited for. */
-static int find_dead(const symm_team *team, const struct facts *facts, bool finished,
+static int find_dead(const symm_team *team, const struct symm_cuda_facts *facts, bool finished,
                      symm_status *status, const char **why)
 {
     const symm_ctx *ctx = team->ctx;
@@ -271,7 +249,7 @@ static int find_dead(const symm_team *team, const struct facts *facts, bool fini
 }
 
 /* Reports a dead peer, unless a peer has reported why it left. */
-static symm_status look_for_dead(symm_team *team, const struct facts *facts,
+static symm_status look_for_dead(symm_team *team, const struct symm_cuda_facts *facts,
                                  bool finished)
 {
     const char *why;
@@ -285,7 +263,7 @@ static symm_status look_for_dead(symm_team *team, const struct facts *facts,
     return report_gone(team, facts, member, status, why);
 }
 
-static symm_status report_signal_mismatch(symm_team *team, const struct facts *facts)
+static symm_status report_signal_mismatch(symm_team *team, const struct symm_cuda_facts *facts)
 {
     int peer = facts->missing ? __builtin_ctz(facts->missing) : 0;
     struct symm_site site;
@@ -296,22 +274,6 @@ static symm_status report_signal_mismatch(symm_team *team, const struct facts *f
         "rank %d waits for it",
         facts->signal, facts->counter, peer < team->size ? team->world_rank[peer] : -1,
         signal_site(team, facts->tag, &site), team->ctx->rank);
-}
-
-static symm_status report_exchange_mismatch(symm_team *team, const struct facts *facts)
-{
-    int peer = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
-    char mine[96], theirs[96];
-
-    if (peer >= team->size)
-        peer = team->rank;
-    return symm__team_fail(
-        team, SYMM_ERR_MISMATCH,
-        "rank %d is at %s, rank %d is at %s: the kernels of all ranks must make the "
-        "same "
-        "exchanges in the same order",
-        team->world_rank[peer], exchange_text(facts, peer, theirs, sizeof(theirs)),
-        team->ctx->rank, exchange_text(facts, team->rank, mine, sizeof(mine)));
 }
 
 /* A word of the device, for a sentence. Bounded: streams that wait may hold all hardware
@@ -344,7 +306,7 @@ static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
 }
 
 /* The member's word of a call, which is this one or the one before. */
-static bool peek_word(const symm_team *team, const struct facts *facts, int member,
+static bool peek_word(const symm_team *team, const struct symm_cuda_facts *facts, int member,
                       uint32_t call, uint64_t *word)
 {
     const struct symm_pad *own =
@@ -357,7 +319,7 @@ static bool peek_word(const symm_team *team, const struct facts *facts, int memb
 }
 
 /* The tag at which a member is in this call; 0: not known. */
-static uint32_t their_tag(const symm_team *team, const struct facts *facts, int member)
+static uint32_t their_tag(const symm_team *team, const struct symm_cuda_facts *facts, int member)
 {
     uint64_t word = facts->seen[member];
 
@@ -370,14 +332,14 @@ static uint32_t their_tag(const symm_team *team, const struct facts *facts, int 
     return (uint32_t)(word >> 32);
 }
 
-static symm_status report_mismatch(symm_team *team, const struct facts *facts)
+static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts *facts)
 {
     char mine[176], theirs[176];
     int member = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
     uint32_t tag = 0;
 
     if (is_exchange(facts))
-        return report_exchange_mismatch(team, facts);
+        return symm__cuda_exchange_mismatch(team, facts);
     if (is_signal(facts))
         return report_signal_mismatch(team, facts);
     for (int m = 0; m < team->size && tag == 0; m++)
@@ -398,7 +360,7 @@ static symm_status report_mismatch(symm_team *team, const struct facts *facts)
 }
 
 /* The last word of a member that has not reached this call. */
-static uint64_t last_word(const symm_team *team, const struct facts *facts, int member)
+static uint64_t last_word(const symm_team *team, const struct symm_cuda_facts *facts, int member)
 {
     uint64_t seen = facts->seen[member], before = 0;
 
@@ -440,7 +402,7 @@ static const char *queue_text(const symm_team *team, char *text, size_t bytes)
 }
 
 /* All missing hosts have queued the call: only their streams are late. */
-static symm_status report_queued(symm_team *team, const struct facts *facts)
+static symm_status report_queued(symm_team *team, const struct symm_cuda_facts *facts)
 {
     char missing[96], mine[150], queued[192], queues[192];
 
@@ -465,7 +427,7 @@ static uint32_t launches_of(const symm_team *team, int member, int channel)
 
 /* "; rank 1 has queued site 'x' (...) step 1 on a stream that rank 0 has not paired": calls
  * of a missing member on a channel that no stream of this rank has. "" if there are none. */
-static const char *unpaired_text(const symm_team *team, const struct facts *facts,
+static const char *unpaired_text(const symm_team *team, const struct symm_cuda_facts *facts,
                                  char *text, size_t bytes)
 {
     char site[150];
@@ -499,22 +461,7 @@ static const char *unpaired_text(const symm_team *team, const struct facts *fact
     return text;
 }
 
-static symm_status report_exchange_timeout(symm_team *team, const struct facts *facts,
-                                           int peer)
-{
-    char mine[96];
-
-    return symm__team_fail(
-        team, SYMM_ERR_TIMEOUT,
-        "rank %d %s %s within %g s; rank %d waits for its units; if it is only slow, "
-        "raise the timeout (SYMM_TIMEOUT)",
-        team->world_rank[peer],
-        facts->seen[peer] != 0 ? "began but did not send all of" : "did not come to",
-        exchange_text(facts, team->rank, mine, sizeof(mine)), facts->timeout,
-        team->ctx->rank);
-}
-
-static symm_status report_timeout(symm_team *team, const struct facts *facts)
+static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts *facts)
 {
     const uint32_t late = facts->missing & ~facts->queued;
     char missing[96], mine[150], last[150], queued[192], queues[192], unpaired[288];
@@ -527,7 +474,7 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
     if (one >= team->size)
         one = team->rank;
     if (is_exchange(facts))
-        return report_exchange_timeout(team, facts, one);
+        return symm__cuda_exchange_timeout(team, facts, one);
     before = last_word(team, facts, one);
     if (is_signal(facts))
         return symm__team_fail(
@@ -559,7 +506,7 @@ static symm_status report_timeout(symm_team *team, const struct facts *facts)
         queue_text(team, queues, sizeof(queues)));
 }
 
-static symm_status report_cancelled(symm_team *team, const struct facts *facts)
+static symm_status report_cancelled(symm_team *team, const struct symm_cuda_facts *facts)
 {
     char missing[96], mine[176];
 
@@ -570,7 +517,7 @@ static symm_status report_cancelled(symm_team *team, const struct facts *facts)
 }
 
 /* The call had no effect: the call before it on its stream, of another team, has failed. */
-static symm_status report_before(symm_team *team, const struct facts *facts)
+static symm_status report_before(symm_team *team, const struct symm_cuda_facts *facts)
 {
     char other[24] = "the world", mine[176];
 
@@ -584,7 +531,7 @@ static symm_status report_before(symm_team *team, const struct facts *facts)
 }
 
 /* A replay whose addresses were not there. SYMM_OK: the list of captured calls is in use. */
-static symm_status report_pointers(symm_team *team, const struct facts *facts,
+static symm_status report_pointers(symm_team *team, const struct symm_cuda_facts *facts,
                                    bool waited)
 {
     char text[SYMM_ERROR_BYTES];
@@ -600,7 +547,7 @@ static symm_status report_pointers(symm_team *team, const struct facts *facts,
 }
 
 /* SYMM_OK: the reason is not known yet. */
-static symm_status explain(symm_team *team, const struct facts *facts, bool waited)
+static symm_status explain(symm_team *team, const struct symm_cuda_facts *facts, bool waited)
 {
     symm_status status = take_over(team);
 
@@ -641,7 +588,7 @@ void symm__cuda_abort(symm_team *team, symm_status status)
 /* For the watchdog: failures that kernels would detect much later. After a death the abort
  * word is set first, so that a waiting kernel reports its call; if none does within
  * MOMENT_SECONDS, none waited. */
-static symm_status look_ahead(symm_team *team, const struct facts *facts)
+static symm_status look_ahead(symm_team *team, const struct symm_cuda_facts *facts)
 {
     double now = symm__now();
     symm_status death, status = take_over(team);
@@ -666,7 +613,7 @@ static bool is_aborted(const symm_team *team)
 
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
 {
-    struct facts facts;
+    struct symm_cuda_facts facts;
     double begin = symm__now();
     symm_status status = symm__team_failed(team);
 
