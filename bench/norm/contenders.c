@@ -161,6 +161,34 @@ struct norm_contender *norm_bench_turn(struct norm_bench *bench, int round, int 
     return c->dropped ? NULL : c;
 }
 
+bool norm_bench_peer(const struct norm_bench *bench,
+                     const struct norm_contender *contender, const symm_norm *norm,
+                     int ranks, int rank, void **workspace, void *stream, bool prints)
+{
+    const struct norm_peer_call call = {.kind = contender->peer,
+                                        .ranks = ranks,
+                                        .rank = rank,
+                                        .rows = (int)norm->rows,
+                                        .hidden = (int)norm->hidden,
+                                        .workspace = workspace,
+                                        .in = norm->in,
+                                        .weight = norm->weight,
+                                        .residual = norm->residual_out,
+                                        .norm = norm->norm_out,
+                                        .quant = norm->quant_out,
+                                        .scale = norm->scale,
+                                        .eps = norm->eps,
+                                        .stream = stream};
+    char error[256] = "";
+
+    if (bench->launch_peer(&call, error, sizeof error) == 0)
+        return true;
+    if (prints)
+        fprintf(stderr, "%zux%zu, %s: %s\n", norm->rows, norm->hidden, contender->name,
+                error);
+    return false;
+}
+
 symm_norm norm_call_of(const struct norm_contender *contender,
                        const struct norm_shape *shape)
 {

@@ -66,6 +66,11 @@ void norm_bench_row(struct norm_bench *bench, const struct norm_shape *shape,
 /* An exit status: 0, or 1 if something was wrong or failed. */
 int norm_bench_end(struct norm_bench *bench, bool prints);
 
+/* Queues TensorRT-LLM's kernel of a rank. False: it refuses the call; says so if `prints`. */
+bool norm_bench_peer(const struct norm_bench *bench,
+                     const struct norm_contender *contender, const symm_norm *norm,
+                     int ranks, int rank, void **workspace, void *stream, bool prints);
+
 /* What a call of the contender is, without addresses. */
 symm_norm norm_call_of(const struct norm_contender *contender,
                        const struct norm_shape *shape);

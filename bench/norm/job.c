@@ -61,33 +61,6 @@ static symm_norm norm_of(const struct job *job, const struct norm_contender *con
     return norm;
 }
 
-static bool peer_call(const struct job *job, const struct norm_contender *contender,
-                      const symm_norm *norm)
-{
-    const struct norm_peer_call call = {.kind = contender->peer,
-                                        .ranks = job->ranks,
-                                        .rank = job->rank,
-                                        .rows = (int)norm->rows,
-                                        .hidden = (int)norm->hidden,
-                                        .workspace = job->words,
-                                        .in = norm->in,
-                                        .weight = norm->weight,
-                                        .residual = norm->residual_out,
-                                        .norm = norm->norm_out,
-                                        .quant = norm->quant_out,
-                                        .scale = norm->scale,
-                                        .eps = norm->eps,
-                                        .stream = job->stream};
-    char error[256] = "";
-
-    if (job->bench.launch_peer(&call, error, sizeof error) == 0)
-        return true;
-    if (job->rank == 0)
-        fprintf(stderr, "%zux%zu, %s: %s\n", norm->rows, norm->hidden, contender->name,
-                error);
-    return false;
-}
-
 /* By the library: false: it cannot do that in one kernel, or not at all. */
 static bool own_call(const struct job *job, const struct norm_contender *contender,
                      const symm_norm *norm)
@@ -118,8 +91,10 @@ static bool call(const struct job *job, const struct norm_contender *contender)
 {
     symm_norm norm = norm_of(job, contender);
 
-    return contender->what == NORM_PEER ? peer_call(job, contender, &norm)
-                                        : own_call(job, contender, &norm);
+    if (contender->what != NORM_PEER)
+        return own_call(job, contender, &norm);
+    return norm_bench_peer(&job->bench, contender, &norm, job->ranks, job->rank,
+                           job->words, job->stream, job->rank == 0);
 }
 
 /* ---- Replays ------------------------------------------------------------------------- */

@@ -268,33 +268,6 @@ static bool fused_call(struct pair *pair, int rank, const symm_norm *whole)
     return true;
 }
 
-static bool peer_call(const struct pair *pair, int rank,
-                      const struct norm_contender *contender, const symm_norm *norm)
-{
-    const struct rank *own = &pair->ranks[rank];
-    const struct norm_peer_call call = {.kind = contender->peer,
-                                        .ranks = RANKS,
-                                        .rank = rank,
-                                        .rows = (int)norm->rows,
-                                        .hidden = (int)norm->hidden,
-                                        .workspace = own->words,
-                                        .in = norm->in,
-                                        .weight = norm->weight,
-                                        .residual = norm->residual_out,
-                                        .norm = norm->norm_out,
-                                        .quant = norm->quant_out,
-                                        .scale = norm->scale,
-                                        .eps = norm->eps,
-                                        .stream = own->stream};
-    char error[256] = "";
-
-    if (pair->bench.launch_peer(&call, error, sizeof error) == 0)
-        return true;
-    fprintf(stderr, "%zux%zu, %s: %s\n", norm->rows, norm->hidden, contender->name,
-            error);
-    return false;
-}
-
 static bool call(struct pair *pair, int rank, const struct norm_contender *contender)
 {
     const struct rank *own = &pair->ranks[rank];
@@ -313,7 +286,8 @@ static bool call(struct pair *pair, int rank, const struct norm_contender *conte
         return plain_call(pair, rank, &norm) &&
                (contender->what == NORM_PLAIN || rest_call(pair, rank, &norm));
     case NORM_PEER:
-        return peer_call(pair, rank, contender, &norm);
+        return norm_bench_peer(&pair->bench, contender, &norm, RANKS, rank, own->words,
+                               own->stream, true);
     default:
         return fused_call(pair, rank, &norm);
     }
