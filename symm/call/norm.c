@@ -185,8 +185,7 @@ int symm__norm_arrays(const symm_norm *norm, bool written,
 uint32_t symm__norm_options(const symm_norm *norm)
 {
     struct array arrays[ARRAYS];
-    uint32_t numbers[7] = {
-        (uint32_t)norm->quant, norm->flags, 0, 0, 0, (uint32_t)norm->hidden, 0};
+    uint32_t numbers[5] = {(uint32_t)norm->quant, norm->flags};
 
     list_arrays(norm, arrays);
     memcpy(&numbers[2], &norm->eps, sizeof(uint32_t));

@@ -11,7 +11,7 @@
 /* Types, sizes, and the arrays beside rq->in and rq->out: aligned, within their buffers, reached
  * by the device, overlapping only where an output is `in` or residual_in itself. */
 symm_status symm__norm_check(symm_team *team, const symm_norm *norm) SYMM_MUST_CHECK;
-/* A hash of what ranks must agree on beside count and dtype. */
+/* A hash of what ranks must agree on beside rows, columns and dtype. */
 uint32_t symm__norm_options(const symm_norm *norm);
 /* Fills at[] with the arrays that the call reads or, `written`, writes, `in` first, and bytes[] with
  * their sizes; returns how many they are. */

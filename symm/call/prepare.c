@@ -28,8 +28,7 @@ static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
     *low = (uint32_t)offset;
 }
 
-/* What a site shows of an all_reduce_norm beside count and dtype; its name is not covered by the
- * hash of the fields before it, and neither are these. */
+/* What a site shows of an all_reduce_norm beside count and dtype. */
 static void fill_norm(struct symm_site *site, const symm_norm *norm)
 {
     if (!norm)
