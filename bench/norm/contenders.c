@@ -216,7 +216,7 @@ void norm_fill_rows(const struct norm_shape *shape, int rank, char array, size_t
                   (char *)to + row * shape->hidden * 2);
 }
 
-/* What is expected of a size: of every step-th row alone, if there is much. */
+/* The expected values of a size; of a large one those of every step-th row. */
 struct expected {
     struct norm_shape shape, some;
     size_t step;

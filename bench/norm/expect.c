@@ -156,7 +156,7 @@ size_t norm_scales(const symm_norm *norm)
 
 /* ---- A row --------------------------------------------------------------------------- */
 
-/* What is right of a row: values in [low, high], of each column. */
+/* A right row: for each column a value in [low, high]. */
 struct row {
     const symm_norm *norm;
     size_t row;

@@ -5,7 +5,7 @@
  * those of struct symm_row_place.
  *
  * Sums of two elements are made in pairs where there is an instruction for it: its bits are those
- * of a sum in float32 that is rounded (port.cuh). What is contracted: r * r is added to the sum of
+ * of a sum in float32 that is rounded (port.cuh). Two steps are contracted: r * r is added to the sum of
  * squares by fma, and the sum x 1 / hidden to eps. Each thread adds its own squares in the order of
  * its packets, then the lanes of a warp, then the warps: so results depend on the shape of the row
  * alone, not on alignment, the grid or the number of groups. NaN is no maximum: a row's or group's
@@ -81,7 +81,7 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
     typedef symm_row_place<DTYPE, P, LOOP, THREADS> place_type;
     static constexpr int unrolled = place_type::unrolled;
     static constexpr uint32_t element = place_type::element, lanes = 16 / element;
-    /* What is loaded before the wait, and stays for all rows: as registers allow. */
+    /* Loaded before the wait and kept for all rows, as registers allow. */
     static constexpr bool weight_stays = !LOOP && P <= (THREADS > 256 ? 2 : 1),
                           bias_stays = !LOOP && P == 1,
                           as_factors = weight_stays && P * lanes <= 8;
