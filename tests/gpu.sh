@@ -180,7 +180,7 @@ if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev
         SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
         symm/python/examples/fused_norm.py compile
     if [ -e "$build/lib/libsymm_device.bc" ] && python3 -c 'import triton' 2>/dev/null; then
-        for what in symm/python/examples/triton_{all_reduce,fused_gelu}.py; do
+        for what in symm/python/examples/{triton_all_reduce.py,triton_fused_gelu.py}; do
             check "$(basename "$what" .py)" 180 env PYTHONPATH="$root/$build/python" \
                 SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone \
                 --nproc-per-node 2 "$what"
