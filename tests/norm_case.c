@@ -87,7 +87,7 @@ void norm_case_draw(struct norm_case *c, uint64_t number, size_t most, int rank,
 {
     uint64_t state = number * 77 + 1;
 
-    *c = (struct norm_case){.seed = harness_random(&state)};
+    *c = (struct norm_case){.number = number, .seed = harness_random(&state)};
     c->hidden = widths[harness_random(&state) % (sizeof(widths) / sizeof(widths[0]))];
     if (harness_random(&state) % 4 == 0)
         c->hidden = 1 + harness_random(&state) % 300;
@@ -107,15 +107,13 @@ void norm_case_draw(struct norm_case *c, uint64_t number, size_t most, int rank,
     if (c->norm.weight)
         norm_reference_fill(c->norm.dtype, c->seed + 102, c->hidden, 1, false,
                             (void *)(uintptr_t)c->norm.weight);
-    snprintf(c->text, sizeof(c->text), "case %llu", (unsigned long long)number);
 }
 
 size_t norm_case_check(struct norm_case *c, int ranks)
 {
     const size_t bytes = c->rows * c->hidden * symm_dtype_size(c->norm.dtype);
     const void *in[HARNESS_MAX_RANKS];
-    char *memory = malloc((size_t)(ranks + 1) * (bytes + 1)), head[160],
-         about[160] = "";
+    char *memory = malloc((size_t)(ranks + 1) * (bytes + 1)), about[160] = "";
     symm_norm norm = c->norm;
     size_t wrong = 1;
 
@@ -133,12 +131,12 @@ size_t norm_case_check(struct norm_case *c, int ranks)
     }
     wrong = norm_reference_check(&norm, in, ranks, about, sizeof(about));
     free(memory);
-    snprintf(head, sizeof(head), "%s", c->text);
     if (wrong > 0)
         snprintf(c->text, sizeof(c->text),
-                 "%.20s: %zu x %zu %s, quant %d, flags %u, %s%s: %zu wrong, %s", head,
-                 c->rows, c->hidden, symm_dtype_name(norm.dtype), (int)norm.quant,
-                 norm.flags, c->in_place ? "in place " : "",
+                 "case %llu: %zu x %zu %s, quant %d, flags %u, %s%s: %zu wrong, %.150s",
+                 (unsigned long long)c->number, c->rows, c->hidden,
+                 symm_dtype_name(norm.dtype), (int)norm.quant, norm.flags,
+                 c->in_place ? "in place " : "",
                  c->residual_in_place ? "residual in place" : "", wrong, about);
     return wrong;
 }

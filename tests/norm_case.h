@@ -19,8 +19,8 @@ struct norm_case {
     symm_norm norm;      /* the call's, with pointers into the block */
     size_t rows, hidden; /* drawn */
     bool in_place, residual_in_place;
-    uint64_t seed;
-    char text[160]; /* of the case, for complaints */
+    uint64_t number, seed;
+    char text[320]; /* of norm_case_check, about the first wrong result */
 };
 
 /* Draws case `number` and fills this rank's inputs. shift: bytes by which arrays are moved, a
