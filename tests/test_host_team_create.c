@@ -159,6 +159,7 @@ static void random_lists(void **state)
     for (int i = 0; i < 4; i++) {
         struct shared *s = *state;
         struct harness h = job(s, ranks[i], body_random);
+        h.heap_bytes = (size_t)4 << 30; /* room for ALIVE teams of each rank, all different */
         s->seed = 77 + (uint64_t)i;
         assert_int_equal(harness_run_both(h), 0);
     }
