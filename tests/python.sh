@@ -3,9 +3,10 @@
 #
 # python.sh - the tests of the Python package, in a virtual environment of their own.
 #
-#   tests/python.sh BUILD      builds the extension module in the build folder BUILD, installs what
-#                              the tests need (numpy, pytest, pdoc, JAX, torch), and runs
-#                              them. The package's reference goes to BUILD/python-api
+#   tests/python.sh BUILD            builds the extension module in the build folder BUILD,
+#                                    installs what the tests need (numpy, pytest, pdoc, JAX, torch),
+#                                    and runs them. The package's reference goes to BUILD/python-api
+#   tests/python.sh install BUILD    only installs; what fails is tried again by the tests' run
 #
 # The environment is kept in $SYMM_PYTHON_VENV (BUILD/venv), so a second run installs nothing.
 # The last line is "python: N passed, N failed, N skipped". Without network to the package index,
@@ -17,7 +18,12 @@ set -u
 export LC_ALL=C PIP_DISABLE_PIP_VERSION_CHECK=1
 exec </dev/null
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$(cd "${1:?usage: tests/python.sh BUILD}" && pwd) || exit 1
+only_install=0
+if [ "${1-}" = install ]; then
+    only_install=1
+    shift
+fi
+build=$(cd "${1:?usage: tests/python.sh [install] BUILD}" && pwd) || exit 1
 venv=${SYMM_PYTHON_VENV:-$build/venv}
 jax=jax==0.10.2
 torch=torch==2.11.0
@@ -34,7 +40,7 @@ skip() {
     skipped=$((skipped + 1))
     finish
 }
-# test_with NAME PATH...: pytest's tests of these paths.
+# test_with NAME PYTEST-ARGUMENT...
 test_with() {
     local report=$build/python-$1.xml
     shift
@@ -94,9 +100,22 @@ python=$(command -v python3) || skip "there is no python3"
     skip "$python has no headers (package python3-dev)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv" ||
     skip "no virtual environment could be made (package python3-venv)"
-"$venv/bin/python" -c 'import numpy, pytest, ml_dtypes, pdoc' 2>/dev/null ||
-    install numpy pytest ml_dtypes pdoc ||
+"$venv/bin/python" -c 'import numpy, pytest, ml_dtypes, pdoc, xdist' 2>/dev/null ||
+    install numpy pytest pytest-xdist ml_dtypes pdoc ||
     skip "numpy, pytest and pdoc could not be installed: $(tail -n 1 "$build/pip.log")"
+has_jax() {
+    "$venv/bin/python" -m pip show -q jax 2>/dev/null || install "$jax"
+}
+has_torch() {
+    "$venv/bin/python" -m pip show -q torch 2>/dev/null ||
+        { install --no-deps "$torch" && install filelock typing-extensions sympy networkx jinja2 \
+            fsspec expecttest; }
+}
+if [ "$only_install" = 1 ]; then
+    has_jax
+    has_torch
+    exit
+fi
 
 say "building the extension module"
 if ! cmake -S "$root" -B "$build" -DSYMM_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" \
@@ -113,7 +132,7 @@ rm -rf "$build/python-api"
 export SYMM_TORCH_CACHE=$venv/cache SYMM_PYTHON_API=$build/python-api
 test_with core "$root"/tests/python/test_*.py
 
-if "$venv/bin/python" -m pip show -q jax 2>/dev/null || install "$jax"; then
+if has_jax; then
     say "testing the package for JAX"
     test_with jax "$root/tests/python/jax"
 else
@@ -121,10 +140,7 @@ else
     skipped=$((skipped + 1))
 fi
 
-"$venv/bin/python" -m pip show -q torch 2>/dev/null ||
-    { install --no-deps "$torch" && install filelock typing-extensions sympy networkx jinja2 \
-        fsspec expecttest; } ||
-    skip "torch could not be installed: $(tail -n 1 "$build/pip.log")"
+has_torch || skip "torch could not be installed: $(tail -n 1 "$build/pip.log")"
 site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 make_stand_ins "$site/torch/lib" "$venv/stand-ins"
 export LD_LIBRARY_PATH=$venv/stand-ins:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -132,5 +148,8 @@ export LD_LIBRARY_PATH=$venv/stand-ins:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:
     skip "torch cannot be imported here: $(tail -n 1 "$build/torch.log")"
 
 say "testing the package for torch"
-test_with torch "$root/tests/python/torch"
+# A job of two ranks leaves the cores idle for half of the time: two jobs at once. The longest
+# first (test_suite).
+test_with torch -n 2 --dist worksteal "$root"/tests/python/torch/test_{suite,backend}.py \
+    "$root/tests/python/torch"
 finish

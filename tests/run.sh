@@ -75,6 +75,10 @@ run() {
 setup_packages "${setup_build_packages[@]}" "${setup_compare_packages[@]}" \
     "${setup_python_packages[@]}"
 setup_nvcc
+if [ "$quick" = 0 ]; then # pip waits for the network most of the time
+    mkdir -p build
+    tests/python.sh install build >build/python-install.log 2>&1 &
+fi
 run release build all
 if [ "$quick" = 0 ]; then
     run asan build-asan host_tests --tests-regex '^host_'
@@ -84,6 +88,7 @@ fi
 # The Python package, in the folder of the release build.
 python_stage() {
     local line good bad none
+    wait
     tests/python.sh build | tee build/python-stage.log
     line=$(tail -n 1 build/python-stage.log)
     if [[ $line =~ ^python:\ ([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then

@@ -387,7 +387,7 @@ static int run_worker(const struct setup *setup, const char *base, long first,
     job->setup = setup;
     snprintf(job->key, sizeof(job->key), "driver-%d-%ld", (int)getpid(), first);
     setenv("SYMM_RUNTIME_DIR", base, 1);
-    long part = harness_strict() ? 1 : setup->ranks > 1 ? 16 : 6;
+    long part = harness_strict() ? 1 : setup->ranks > 1 ? 24 : 10;
     if (only <= 0)
         first += WORKERS * (seed % part);
     for (long k = first; failed == 0; k += part * WORKERS) {
