@@ -43,6 +43,18 @@ def _flags(torch: Any) -> list[str]:
     ]
 
 
+def standard_library() -> list[str]:
+    """The C++ library that torch has loaded, for the linker, before the compiler's own.
+
+    A compiler may link its own statically. Then the process has two, and a stream that is made by
+    one and written by the other ends in a segmentation fault: TORCH_CHECK with a number does it.
+    """
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "/libstdc++.so" in line:
+            return [line[line.index("/"):]]
+    return []
+
+
 def _build(torch: Any, target: Path) -> None:
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
     if not compiler:
@@ -57,8 +69,8 @@ def _build(torch: Any, target: Path) -> None:
         whole.write_text("".join(f'#include "{_SOURCE / name}"\n' for name in _FILES))
         made = str(Path(folder) / target.name)
         _compile.run([
-            compiler, *_flags(torch), "-shared", "-o", made, str(whole), str(library),
-            f"-Wl,-rpath,{library.parent}", f"-L{torch_lib}",
+            compiler, *_flags(torch), "-shared", "-o", made, str(whole),
+            *standard_library(), str(library), f"-Wl,-rpath,{library.parent}", f"-L{torch_lib}",
             "-lc10", "-ltorch_cpu", "-ltorch_python",
         ], f"symm.torch for torch {torch.__version__}")
         os.replace(made, target)
@@ -68,7 +80,7 @@ def extension_path() -> Path:
     """Where the compiled module for the installed torch is, or will be."""
     import torch
 
-    digest = _compile.digest(_SOURCE.glob("*.?pp"))
+    digest = _compile.digest([Path(__file__), *_SOURCE.glob("*.?pp")])
     python = f"{sys.version_info.major}{sys.version_info.minor}"
     return _compile.cache() / f"{_NAME}-{torch.__version__}-cp{python}-{digest}.so"
 
