@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "harness.h"
-#include "norm_reference.h"
+#include "norm/expect.h"
 
 #define GUARD 64 /* bytes between arrays that nothing may write */
 
@@ -57,7 +57,7 @@ static void place(struct norm_case *c, uint64_t *state, size_t shift, char *bloc
         norm->residual_out = (void *)(uintptr_t)norm->residual_in;
     if (norm->quant != SYMM_NORM_QUANT_NONE) {
         norm->quant_out = carve(&at, shift, norm->rows * norm->hidden);
-        norm->scale = carve(&at, shift, norm_reference_scales(norm) * sizeof(float));
+        norm->scale = carve(&at, shift, norm_scales(norm) * sizeof(float));
     } else if (!norm->sum_out && !norm->residual_out && !norm->norm_out) {
         norm->norm_out = carve(&at, shift, all);
     }
@@ -70,16 +70,36 @@ static void place(struct norm_case *c, uint64_t *state, size_t shift, char *bloc
         norm->scale[0] = bits & 4096 ? 0x1p-6f : 0.01f + 0.0001f * (float)(bits >> 50);
 }
 
+/* Makes a few elements NaN or infinite. */
+static void spoil(symm_dtype dtype, uint64_t seed, size_t count, void *out)
+{
+    const size_t bytes = symm_dtype_size(dtype);
+    const uint32_t infinite = dtype == SYMM_FLOAT16    ? 0x7c00
+                              : dtype == SYMM_BFLOAT16 ? 0x7f80
+                                                       : 0x7f800000,
+                   quiet = dtype == SYMM_FLOAT16    ? 0x7e00
+                           : dtype == SYMM_BFLOAT16 ? 0x7fc0
+                                                    : 0x7fc00000;
+
+    for (size_t i = harness_random(&seed) % 4096; i < count;
+         i += 1 + harness_random(&seed) % 8192)
+        memcpy((char *)out + i * bytes, harness_random(&seed) % 2 ? &quiet : &infinite,
+               bytes);
+}
+
 static void fill_in(const struct norm_case *c, int rank, void *out)
 {
-    norm_reference_fill(c->norm.dtype, c->seed + (uint64_t)rank,
-                        c->norm.rows * c->norm.hidden, 2, c->seed % 8 == 0, out);
+    const size_t count = c->norm.rows * c->norm.hidden;
+    const uint64_t seed = c->seed + (uint64_t)rank;
+
+    norm_fill(c->norm.dtype, seed, 2, count, out);
+    if (c->seed % 8 == 0)
+        spoil(c->norm.dtype, seed, count, out);
 }
 
 static void fill_residual(const struct norm_case *c, void *out)
 {
-    norm_reference_fill(c->norm.dtype, c->seed + 100, c->norm.rows * c->norm.hidden, 4,
-                        false, out);
+    norm_fill(c->norm.dtype, c->seed + 100, 4, c->norm.rows * c->norm.hidden, out);
 }
 
 void norm_case_draw(struct norm_case *c, uint64_t number, size_t most, int rank,
@@ -102,18 +122,19 @@ void norm_case_draw(struct norm_case *c, uint64_t number, size_t most, int rank,
     if (c->norm.residual_in)
         fill_residual(c, (void *)(uintptr_t)c->norm.residual_in);
     if (c->norm.bias)
-        norm_reference_fill(c->norm.dtype, c->seed + 101, c->hidden, 1, false,
-                            (void *)(uintptr_t)c->norm.bias);
+        norm_fill(c->norm.dtype, c->seed + 101, 1, c->hidden,
+                  (void *)(uintptr_t)c->norm.bias);
     if (c->norm.weight)
-        norm_reference_fill(c->norm.dtype, c->seed + 102, c->hidden, 1, false,
-                            (void *)(uintptr_t)c->norm.weight);
+        norm_fill(c->norm.dtype, c->seed + 102, 1, c->hidden,
+                  (void *)(uintptr_t)c->norm.weight);
 }
 
 size_t norm_case_check(struct norm_case *c, int ranks)
 {
     const size_t bytes = c->rows * c->hidden * symm_dtype_size(c->norm.dtype);
     const void *in[HARNESS_MAX_RANKS];
-    char *memory = malloc((size_t)(ranks + 1) * (bytes + 1)), about[160] = "";
+    char *memory = malloc((size_t)(ranks + 1) * (bytes + 1));
+    struct norm_error error;
     symm_norm norm = c->norm;
     size_t wrong = 1;
 
@@ -129,14 +150,17 @@ size_t norm_case_check(struct norm_case *c, int ranks)
         fill_residual(c, memory + (size_t)ranks * bytes);
         norm.residual_in = memory + (size_t)ranks * bytes;
     }
-    wrong = norm_reference_check(&norm, in, ranks, about, sizeof(about));
+    wrong = norm_wrong(&norm, in, ranks, NORM_UNITS, &error);
     free(memory);
     if (wrong > 0)
         snprintf(c->text, sizeof(c->text),
-                 "case %llu: %zu x %zu %s, quant %d, flags %u, %s%s: %zu wrong, %.150s",
+                 "case %llu: %zu x %zu %s, quant %d, flags %u, %s%s: %zu wrong, "
+                 "%s[%zu][%zu] "
+                 "is %.9g, expected %.9g",
                  (unsigned long long)c->number, c->rows, c->hidden,
                  symm_dtype_name(norm.dtype), (int)norm.quant, norm.flags,
                  c->in_place ? "in place " : "",
-                 c->residual_in_place ? "residual in place" : "", wrong, about);
+                 c->residual_in_place ? "residual in place" : "", wrong, error.array,
+                 error.row, error.column, error.found, error.wanted);
     return wrong;
 }

@@ -3,7 +3,7 @@
  * test_driver_norm_kernels.c - the kernels of all_reduce_norm, run on the processor by the shim of
  * simt.h: ranks are threads, heaps are plain memory, without the library's runtime.
  *
- * Random calls against norm_reference.c: every kernel, all options and outputs, rows of 1 to 16,384
+ * Random calls against bench/norm/expect.c: every kernel, all options and outputs, rows of 1 to 16,384
  * columns, arrays aligned differently on each rank, in place, NaN and infinities, one round and two
  * of a small scratch, cut grids, counters at their wrap, delays. Outputs have the same bits on all
  * ranks and nothing is written beside them. After a failure: the error records, later calls
@@ -26,7 +26,7 @@
 
 #include "kernels_rig.h"
 #include "norm_case.h"
-#include "norm_reference.h"
+#include "norm/expect.h"
 #include "reference.h"
 
 /* What a call does. */
@@ -221,7 +221,7 @@ static void note_outputs(struct norm_rank *self)
                                              : i == 3 ? SYMM_FLOAT8_E4M3
                                                       : SYMM_FLOAT32;
         outputs[self->rank->rank][i].count =
-            i < 4 ? count : norm_reference_scales(norm) * (self->drawn.rows > 0);
+            i < 4 ? count : norm_scales(norm) * (self->drawn.rows > 0);
     }
 }
 

@@ -10,7 +10,7 @@
  */
 #include "harness.h"
 #include "norm_case.h"
-#include "norm_reference.h"
+#include "norm/expect.h"
 #include "reference.h"
 
 #include <setjmp.h>
@@ -112,9 +112,8 @@ static int body_bits(symm_ctx *ctx, void *arg)
                                 .norm_out = at + 3 * sizeof(sums)};
         const void *pair[2] = {sums, residual};
 
-        norm_reference_fill(dtype, (uint64_t)(k * 100 + symm_team_rank(team)), COUNT, 2,
-                            false, at);
-        norm_reference_fill(dtype, (uint64_t)(k * 100 + 99), COUNT, 3, false, residual);
+        norm_fill(dtype, (uint64_t)(k * 100 + symm_team_rank(team)), 2, COUNT, at);
+        norm_fill(dtype, (uint64_t)(k * 100 + 99), 3, COUNT, residual);
         CHECK_OK(symm_all_reduce(team, at, sums, COUNT, dtype, SYMM_SUM, NULL, NULL));
         reference_combine(dtype, SYMM_SUM, pair, 2, COUNT, both);
         CHECK_OK(symm_all_reduce_norm(team, &norm, &call, NULL));

@@ -173,10 +173,15 @@ static void bad(struct row *row, const char *array, size_t column, double found,
         *row->error = (struct norm_error){array, row->row, column, found, wanted};
 }
 
-/* Bit for bit, but -0 and +0 are one value: sums of zeros. */
+/* Bit for bit, but -0 and +0 are one value: sums of zeros; and NaN is. */
 static bool same(float a, float b)
 {
-    return bits_of(a) == bits_of(b) || a == b;
+    return bits_of(a) == bits_of(b) || a == b || (isnan(a) && isnan(b));
+}
+
+static bool within(float value, float low, float high)
+{
+    return isnan(low) ? isnan(value) : value >= low && value <= high;
 }
 
 static float sum_of(const symm_norm *norm, const void *const *in, int ranks, size_t at)
@@ -232,7 +237,7 @@ static void check_norm(struct row *row, double units)
         const float weight =
             norm->weight ? norm->weight_offset + get(norm->dtype, norm->weight, c) : 1;
         const double n = (double)row->r[c] * m * (double)weight;
-        const double most = fabs(n) * units * 0x1p-23;
+        const double most = isinf(n) ? 0 : fabs(n) * units * 0x1p-23;
 
         row->low[c] = to_dtype(norm->dtype, n - most);
         row->high[c] = to_dtype(norm->dtype, n + most);
@@ -240,7 +245,7 @@ static void check_norm(struct row *row, double units)
             const float found =
                 get(norm->dtype, norm->norm_out, row->row * norm->hidden + c);
 
-            if (!(found >= row->low[c] && found <= row->high[c]))
+            if (!within(found, row->low[c], row->high[c]))
                 bad(row, "norm_out", c, found, n);
             else
                 row->low[c] = row->high[c] = found;
@@ -248,7 +253,7 @@ static void check_norm(struct row *row, double units)
     }
 }
 
-/* The largest of the columns' magnitudes, at least and at most. */
+/* The largest of the columns' magnitudes, at least and at most; NaN is no maximum. */
 static void largest(const struct row *row, size_t first, size_t count, float *low,
                     float *high)
 {
@@ -273,7 +278,7 @@ static void check_quantised(struct row *row, size_t first, size_t count, float s
         const float high = tensor ? row->high[c] * (1 / scale) : row->high[c] / scale;
         const float found = from_e4m3(out[c]);
 
-        if (!(found >= to_e4m3(low) && found <= to_e4m3(high)))
+        if (!within(found, to_e4m3(low), to_e4m3(high)))
             bad(row, "quant_out", c, found, low);
     }
 }

@@ -3,15 +3,16 @@
  * expect.h - what an all_reduce_norm has to give, by symm/norm.h, and inputs for it.
  *
  * Sums and residuals are compared bit for bit. Of what depends on the mean of squares, which is
- * computed in float64 here, every value is right that the allowed error of float32 could give.
- * Shares no code with the library. All memory is the host's.
+ * computed in float64 here, every value is right that the allowed error of float32 could give. NaN
+ * is right where the steps give NaN. Shares no code with the library. All memory is the host's.
  */
 #ifndef BENCH_NORM_EXPECT_H
 #define BENCH_NORM_EXPECT_H
 
 #include "symm/norm.h"
 
-#define NORM_UNITS 4 /* of float32's last place: the error that symm/norm.h allows */
+#define NORM_UNITS                                                                     \
+    4 /* of float32's last place: libsymm keeps it; symm/norm.h allows 32 */
 
 /* A step of a generator of pseudo-random numbers; any state is a good one. */
 uint64_t norm_random(uint64_t *state);
