@@ -5,7 +5,7 @@
  *
  * Random shapes, types, options, aliasing and alignments over 1 to 5 ranks, as processes and as
  * threads, in symmetric and private memory, on the NULL stream and on streams with handles,
- * against the steps of symm/norm.h. Sums and residuals have the bits of symm_all_reduce. Ranks
+ * against the steps of symm/norm.h (SYMM_TEST_CASES: how many for each number of ranks). Sums and residuals have the bits of symm_all_reduce. Ranks
  * that differ in an option get a mismatch, and refused calls change nothing.
  */
 #include "harness.h"
@@ -47,6 +47,7 @@ static int body_random(symm_ctx *ctx, void *arg)
 {
     symm_team *team = symm_team_world(ctx);
     char *private = malloc(NORM_CASE_BYTES);
+    const uint64_t cases = (uint64_t)harness_env("SYMM_TEST_CASES", CASES);
     symm_buffer *buffer;
     void *stream;
     int failed = 0;
@@ -56,7 +57,7 @@ static int body_random(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_buffer_alloc(team, NORM_CASE_BYTES, &buffer));
     CHECK_OK(symm_rendezvous(team));
     CHECK_OK(symm_stream_create(ctx, &stream));
-    for (uint64_t k = 0; k < CASES && !failed; k++)
+    for (uint64_t k = 0; k < cases && !failed; k++)
         failed = one_case(team, k, k % 2 ? private : symm_buffer_ptr(buffer),
                           k % 5 == 4 ? stream : NULL);
     symm_stream_destroy(ctx, stream);
