@@ -226,7 +226,7 @@ proofs='["bootstrap","handles","atomics","all_reduce","put_signal","dead peer"]'
 expect 0 "$tool" --probe
 silent
 [ "$(grep -c '^ok  ' "$folder/out")" = 6 ] || fail "not six proofs: $said"
-has "SIGKILL was told after"
+has "SIGKILL was reported after"
 lacks "machine"
 cat "$folder/out"
 # Launchers' variables don't matter to it.

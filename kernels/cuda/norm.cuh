@@ -22,7 +22,7 @@
 #define SYMM_ROW_GROUPS                                                                \
     (SYMM_MAX_BLOCK / SYMM_WARP) /* of a block at most, and warps of one */
 
-/* What the warps of a group tell each other, by turns: a row's value is read while the next one's is
+/* Partial results of a group's warps, in two buffers: one row's are read while the next row's are
  * written. */
 struct alignas(16) symm_norm_space {
     float sum[2][SYMM_ROW_GROUPS][SYMM_ROW_GROUPS];

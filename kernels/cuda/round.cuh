@@ -371,8 +371,8 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
     return symm_round_open(args, [] {});
 }
 
-/* Tells all members that this rank has begun the call, by `size` threads of block 0, from
- * `thread` 0 on. */
+/* Writes this rank's call word at all members, by `size` threads of block 0, from `thread` 0
+ * on. */
 SYMM_DEVICE void symm_round_tell(const struct symm_cuda_args &args,
                                  const struct symm_round &round, uint32_t thread)
 {

@@ -111,7 +111,7 @@ void symm__work_complete(symm_work *handle, symm_status status)
     if (status != SYMM_OK)
         strncpy(work->error, symm_last_error(), sizeof(work->error) - 1);
     work->done = true;
-    /* with the lock: who sees that the work is done knows that they are posted */
+    /* with the lock: a thread that sees `done` may rely on their being posted */
     symm__notifier_post(&work->head.ctx->notifier, work->notifications, status,
                         work->error);
     work->notifications = NULL;
@@ -373,7 +373,8 @@ static symm_status add(symm_work *work, void (*fn)(symm_status status, void *arg
     struct symm_notification *made;
     symm_status status = SYMM_OK;
 
-    if (fn || work->device_ops) /* an eventfd is written by who completes the work */
+    /* The thread that completes the work writes an eventfd itself. */
+    if (fn || work->device_ops)
         status = symm__notifier_start(&work->ctx->notifier, work->ctx->rank);
     if (status != SYMM_OK)
         return status;

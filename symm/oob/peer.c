@@ -47,7 +47,7 @@ static struct symm_oob_head oob_head(const struct symm_oob_run *run,
     return head;
 }
 
-/* Tells a member of a failed exchange, if that has still to be done. */
+/* Reports a failed exchange to a member, once. */
 static enum symm_seqpacket oob_tell(const struct symm_oob_run *run,
                                     struct symm_oob_past *past, int rank, double until)
 {

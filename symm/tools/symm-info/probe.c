@@ -221,7 +221,7 @@ static bool prove_dead_peer(struct self *self)
     if (status != SYMM_ERR_PEER_DEAD)
         return say(self, false, "the wait ended with %s, not SYMM_ERR_PEER_DEAD: %s",
                    symm_status_name(status), symm_last_error());
-    return say(self, true, "rank %d's death by SIGKILL was told after %.0f us",
+    return say(self, true, "rank %d's death by SIGKILL was reported after %.0f us",
                self->peer, 1e6 * (end - begin));
 }
 
