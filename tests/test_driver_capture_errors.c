@@ -208,6 +208,37 @@ static int body_recovers(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* The last rank, or each one, abandons the bracket. The team goes on. */
+static int body_abandoned(symm_ctx *ctx, void *arg)
+{
+    const bool all = *(const bool *)arg;
+    struct captured_stage s;
+    void *bad = NULL;
+
+    CHECK_ZERO(captured_open(&s, ctx, false));
+    CHECK_OK(symm_team_capture_begin(s.team));
+    CHECK_ZERO(captured_capture(&s, s.team, captured_jobs, 2, &bad));
+    if (all || s.rank == s.n - 1) {
+        CHECK_OK(symm_team_capture_abandon(s.team, "the body\n failed"));
+        CHECK_STATUS(symm_team_capture_end(s.team), SYMM_ERR_INVALID);
+    } else {
+        CHECK_STATUS(symm_team_capture_end(s.team), SYMM_ERR_ABORTED);
+        CHECK_ERROR("rank 2 has abandoned bracket 1: the body? failed; capture");
+    }
+    CHECK(captured_opened(ctx) == 0);
+    CHECK_STATUS(symm_team_capture_abandon(s.team, NULL), SYMM_ERR_INVALID);
+    CHECK_ERROR("symm_team_capture_abandon: no symm_team_capture_begin");
+    CHECK_OK(symm_team_capture_begin(s.team));
+    CHECK_ZERO(captured_capture(&s, s.team, captured_jobs, CAPTURED_JOBS, &s.graph));
+    CHECK_OK(symm_team_capture_end(s.team));
+    for (int round = 0; round < 3; round++)
+        CHECK_ZERO(captured_replay(&s, s.graph, captured_jobs, CAPTURED_JOBS, round));
+    CHECK_ZERO(fails(&s, bad, "symm_team_capture_end has failed"));
+    perf_gpu_graph_free(s.gpu, bad);
+    captured_close(&s);
+    return 0;
+}
+
 /* The last rank dies, or does not come. */
 struct absence {
     bool dies;
@@ -297,6 +328,18 @@ static void test_release(void **state)
     assert_int_equal(captured_run((struct harness){.ranks = 3, .body = body_early}), 0);
 }
 
+static void test_abandoned(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool all = i == 1;
+
+        assert_int_equal(captured_run((struct harness){
+                             .ranks = 3, .body = body_abandoned, .arg = &all}),
+                         0);
+    }
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -335,9 +378,9 @@ static void test_absent(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_release),
-                                       cmocka_unit_test(test_errors),
-                                       cmocka_unit_test(test_absent)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_release), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_abandoned), cmocka_unit_test(test_absent)};
 
     device_suite();
     if (device_ranks(2) < 2)

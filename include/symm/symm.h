@@ -386,6 +386,13 @@ SYMM_API symm_status symm_alloc_id_free(symm_team *team,
 SYMM_API symm_status symm_team_capture_begin(symm_team *team) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_team_capture_end(symm_team *team) SYMM_MUST_CHECK;
 /*
+ * Ends the bracket of a rank that could not capture all of it; collective with the members' _end,
+ * which is SYMM_ERR_ABORTED on every rank that has called it and quotes `why` (for people, at most
+ * 80 bytes; may be NULL). The bracket's calls stay unusable, the team stays as it is.
+ */
+SYMM_API symm_status symm_team_capture_abandon(symm_team *team,
+                                               const char *why) SYMM_MUST_CHECK;
+/*
  * Before captured memory goes back to the driver; any memory, at any time. From here on a replay
  * of a call that uses [ptr, ptr + bytes) is an error, also in a graph that is under way: here at
  * once, at the peers when they wait for this rank (which names the memory; if it replays no more,
@@ -512,7 +519,7 @@ typedef struct symm_p2p_op {
     void *ptr; /* what is sent is only read */
     size_t count;
     symm_dtype dtype;
-    int peer; /* may be the caller's own rank; of a receive: SYMM_ANY_PEER */
+    int peer;    /* may be the caller's own rank; of a receive: SYMM_ANY_PEER */
     int *source; /* of a receive: gets the sender's rank; or NULL */
 } symm_p2p_op;
 /*

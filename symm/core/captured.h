@@ -42,10 +42,12 @@ symm__captured_add(symm_team *team, const struct symm_captured_site *site,
 /* ---- With the context locked: the end of a bracket, in this order ---------------------- */
 
 /* The message to the members: bytes and descriptors, both of malloc; the descriptors stay the
- * runs'. */
-symm_status symm__captured_pack(symm_team *team, void **bytes, size_t *count, int **fds,
+ * runs'. why: this rank abandons the bracket; NULL: it does not. */
+symm_status symm__captured_pack(symm_team *team, const char *why, void **bytes,
+                                size_t *count, int **fds,
                                 int *fds_count) SYMM_MUST_CHECK;
-/* The same on all members: SYMM_ERR_MISMATCH names the first call that differs. */
+/* The same on all members: SYMM_ERR_MISMATCH names the first call that differs, SYMM_ERR_ABORTED
+ * the first member that abandons the bracket. */
 symm_status
 symm__captured_compare(const symm_team *team,
                        const struct symm_oob_message *messages) SYMM_MUST_CHECK;

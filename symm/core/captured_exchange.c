@@ -4,8 +4,8 @@
  * their captured calls, and what becomes of it.
  *
  * A message has a head, the calls of the bracket with the places of their arrays, the runs that
- * these lie in, and the keys of earlier calls whose memory this rank has released. What a peer
- * sent is copied and checked before it is used.
+ * these lie in, and the keys of earlier calls whose memory this rank has released. Of a bracket
+ * that its rank abandons it has no calls. What a peer sent is copied and checked before it is used.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +17,17 @@
 #include "core/device_ops.h"
 #include "oob/oob.h"
 #include "util/status.h"
+#include "util/text.h"
+
+#define WHY_BYTES 88 /* of symm_team_capture_abandon's reason: 80, and the 0 */
 
 #define IN_HEAP  (UINT64_MAX - 1) /* wire_place.run: the offset is one of the heap */
 #define RELEASED (UINT64_MAX - 2) /* the memory has gone again */
 
 struct wire_head {
     uint64_t bracket, calls, runs, released;
+    uint64_t abandoned;
+    char why[WHY_BYTES];
 };
 
 struct wire_place {
@@ -107,7 +112,8 @@ static void pack(symm_team *team, const struct wire_head *head, char *bytes, int
     uint64_t *released = (void *)(runs + head->runs);
 
     memcpy(bytes, head, sizeof(*head));
-    for (size_t i = capture->first; i < capture->count; i++, call++) {
+    for (size_t i = capture->first; head->calls > 0 && i < capture->count;
+         i++, call++) {
         call->site = capture->calls[i].site;
         for (int a = 0; a < SYMM_CAPTURED_ARRAYS; a++)
             call->place[a] = pack_place(team, &capture->calls[i], a);
@@ -123,14 +129,26 @@ static void pack(symm_team *team, const struct wire_head *head, char *bytes, int
         }
 }
 
-static symm_status pack_all(symm_team *team, void **bytes, size_t *count, int **fds,
-                            int *fds_count)
+static struct wire_head head_of(symm_team *team, const char *why)
 {
     struct symm_capture *capture = team->capture;
-    const struct wire_head head = {.bracket = capture->bracket,
-                                   .calls = capture->count - capture->first,
-                                   .runs = number_runs(capture),
-                                   .released = count_untold(team)};
+    struct wire_head head = {.bracket = capture->bracket,
+                             .released = count_untold(team)};
+
+    if (why) {
+        head.abandoned = 1;
+        snprintf(head.why, sizeof(head.why), "%.80s", why);
+    } else {
+        head.calls = capture->count - capture->first;
+        head.runs = number_runs(capture);
+    }
+    return head;
+}
+
+static symm_status pack_all(symm_team *team, const char *why, void **bytes,
+                            size_t *count, int **fds, int *fds_count)
+{
+    const struct wire_head head = head_of(team, why);
     const size_t size = sizeof(head) + head.calls * sizeof(struct wire_call) +
                         head.runs * sizeof(struct symm_wire_run) +
                         head.released * sizeof(uint64_t);
@@ -150,8 +168,8 @@ static symm_status pack_all(symm_team *team, void **bytes, size_t *count, int **
     return SYMM_OK;
 }
 
-symm_status symm__captured_pack(symm_team *team, void **bytes, size_t *count, int **fds,
-                                int *fds_count)
+symm_status symm__captured_pack(symm_team *team, const char *why, void **bytes,
+                                size_t *count, int **fds, int *fds_count)
 {
     symm_status status;
 
@@ -161,7 +179,7 @@ symm_status symm__captured_pack(symm_team *team, void **bytes, size_t *count, in
     *fds_count = 0;
     pthread_mutex_lock(&team->capture->lock);
     team->capture->ending = true;
-    status = pack_all(team, bytes, count, fds, fds_count);
+    status = pack_all(team, why, bytes, count, fds, fds_count);
     pthread_mutex_unlock(&team->capture->lock);
     return status;
 }
@@ -186,6 +204,7 @@ static symm_status view_of(const symm_team *team, int member,
     memcpy(&view->head, message->bytes, size);
     if (view->head.calls > most || view->head.runs > most || view->head.released > most)
         return malformed(team, member);
+    (void)symm__printable(view->head.why, sizeof(view->head.why));
     view->calls = (const char *)message->bytes + size;
     view->runs = view->calls + view->head.calls * sizeof(struct wire_call);
     view->released = view->runs + view->head.runs * sizeof(struct symm_wire_run);
@@ -257,12 +276,12 @@ static int most_common(const struct view *views, int size, uint64_t k)
     return best;
 }
 
-static symm_status compare(const symm_team *team, const struct view *views)
+/* All members end the same bracket, and none abandons it. */
+static symm_status compare_heads(const symm_team *team, const struct view *views)
 {
-    char name[64], theirs[144], usual[144];
-    uint64_t most = 0;
+    char name[64];
 
-    for (int m = 0; m < team->size; m++) {
+    for (int m = 0; m < team->size; m++)
         if (views[m].head.bracket != views[0].head.bracket)
             return symm__fail(
                 SYMM_ERR_MISMATCH,
@@ -271,9 +290,29 @@ static symm_status compare(const symm_team *team, const struct view *views)
                 symm__team_name(team, name, sizeof(name)), team->world_rank[m],
                 (unsigned long long)views[m].head.bracket, team->world_rank[0],
                 (unsigned long long)views[0].head.bracket);
+    for (int m = 0; m < team->size; m++)
+        if (views[m].head.abandoned)
+            return symm__fail(SYMM_ERR_ABORTED,
+                              "symm_team_capture_end of %s: rank %d has abandoned "
+                              "bracket %llu%s%s; capture its graphs again on all ranks",
+                              symm__team_name(team, name, sizeof(name)),
+                              team->world_rank[m],
+                              (unsigned long long)views[m].head.bracket,
+                              *views[m].head.why ? ": " : "", views[m].head.why);
+    return SYMM_OK;
+}
+
+static symm_status compare(const symm_team *team, const struct view *views)
+{
+    char name[64], theirs[144], usual[144];
+    symm_status status = compare_heads(team, views);
+    uint64_t most = 0;
+
+    if (status != SYMM_OK)
+        return status;
+    for (int m = 0; m < team->size; m++)
         if (views[m].head.calls > most)
             most = views[m].head.calls;
-    }
     for (uint64_t k = 0; k < most; k++) {
         const int norm = most_common(views, team->size, k);
 

@@ -60,14 +60,16 @@ static symm_status agree(symm_team *team, symm_status mine)
     return status;
 }
 
-/* With the context locked. *ended: as symm__captured_ready has it. */
-static symm_status end(symm_team *team, bool *ended)
+/* With the context locked. why: the bracket is abandoned; NULL: it is not. *ended: as
+ * symm__captured_ready has it. */
+static symm_status end(symm_team *team, const char *why, bool *ended)
 {
     struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
     int *fds, fds_count;
     size_t count;
     void *bytes;
-    symm_status status = symm__captured_pack(team, &bytes, &count, &fds, &fds_count);
+    symm_status status =
+        symm__captured_pack(team, why, &bytes, &count, &fds, &fds_count);
 
     status = symm__team_exchange(team, "capture end", team->ctx->timeout, status, bytes,
                                  count, fds, fds_count, messages);
@@ -94,26 +96,24 @@ static void sweep(symm_team *team)
     pthread_mutex_unlock(&team->ctx->lock);
 }
 
-symm_status symm_team_capture_end(symm_team *team)
+/* Both ends of a bracket. function: the caller's name. */
+static symm_status finish(symm_team *team, const char *function, const char *why)
 {
-    symm_status status = symm__team_check(team);
+    symm_status status;
     bool begun, ended = false;
 
-    if (status != SYMM_OK)
-        return status;
     pthread_mutex_lock(&team->channels);
     begun = team->capturing;
     team->capturing = false;
     pthread_mutex_unlock(&team->channels);
     if (!begun)
         return symm__fail(SYMM_ERR_INVALID,
-                          "symm_team_capture_end: no symm_team_capture_begin came "
-                          "before it");
+                          "%s: no symm_team_capture_begin came before it", function);
     pthread_mutex_lock(&team->ctx->lock);
     team->ctx->in_rendezvous = team;
     status = symm__team_failed(team);
     if (status == SYMM_OK)
-        status = end(team, &ended);
+        status = end(team, why, &ended);
     else
         symm__captured_fail(team);
     team->ctx->in_rendezvous = NULL;
@@ -122,6 +122,25 @@ symm_status symm_team_capture_end(symm_team *team)
         sweep(team);
     if (status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_PEER_DEAD)
         return symm__rendezvous_failed(team, "the end of a capture", status);
+    return status;
+}
+
+symm_status symm_team_capture_end(symm_team *team)
+{
+    symm_status status = symm__team_check(team);
+
+    return status == SYMM_OK ? finish(team, __func__, NULL) : status;
+}
+
+symm_status symm_team_capture_abandon(symm_team *team, const char *why)
+{
+    symm_status status = symm__team_check(team);
+
+    if (status == SYMM_OK)
+        status = finish(team, __func__, why ? why : "");
+    /* The bracket's own outcome, not a failure of the team. */
+    if (status == SYMM_ERR_ABORTED && symm__team_failed(team) == SYMM_OK)
+        return SYMM_OK;
     return status;
 }
 
