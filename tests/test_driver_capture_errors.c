@@ -239,6 +239,45 @@ static int body_abandoned(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* A release that names no team ends the calls of all: two teams, one of which has ended. */
+static int body_all_teams(symm_ctx *ctx, void *arg)
+{
+    struct captured_stage s;
+    symm_team *teams[2];
+    void *graphs[2] = {NULL, NULL};
+
+    (void)arg;
+    CHECK_OK(symm_capture_release(NULL, 0));
+    CHECK_ZERO(captured_open(&s, ctx, false));
+    for (int t = 0; t < 2; t++) {
+        CHECK_OK(symm_team_split(s.team, 0, s.rank, &teams[t]));
+        CHECK_OK(symm_team_capture_begin(teams[t]));
+        CHECK_ZERO(captured_capture(&s, teams[t], captured_jobs, 2, &graphs[t]));
+        CHECK_OK(symm_team_capture_end(teams[t]));
+    }
+    CHECK_OK(symm_team_capture_begin(s.team));
+    CHECK_ZERO(captured_capture(&s, s.team, captured_jobs, 2, &s.graph));
+    CHECK_OK(symm_team_capture_end(s.team));
+    CHECK_OK(symm_capture_release(s.host, CAPTURED_AREA)); /* of no call */
+    for (int t = 0; t < 2; t++)
+        CHECK_ZERO(captured_replay(&s, graphs[t], captured_jobs, 2, t));
+    CHECK_ZERO(captured_replay(&s, s.graph, captured_jobs, 2, 2));
+    CHECK_ZERO(meet(&s));
+    perf_gpu_graph_free(s.gpu, graphs[0]);
+    symm_team_destroy(teams[0]);
+    if (s.rank == 0)
+        CHECK_OK(symm_capture_release(s.in, CAPTURED_AREA));
+    CHECK_OK(perf_gpu_replay(s.gpu, graphs[1], s.stream));
+    if (symm_stream_synchronize(ctx, s.stream, CAPTURED_SECONDS) != SYMM_OK)
+        CHECK_ERROR("but rank 0 has released [");
+    CHECK_STATUS(symm_barrier(teams[1], NULL, NULL), SYMM_ERR_ABORTED);
+    CHECK_ERROR("but rank 0 has released [");
+    CHECK_ZERO(fails(&s, s.graph, "but rank 0 has released ["));
+    perf_gpu_graph_free(s.gpu, graphs[1]);
+    captured_close(&s);
+    return 0;
+}
+
 /* The last rank dies, or does not come. */
 struct absence {
     bool dies;
@@ -326,6 +365,8 @@ static void test_release(void **state)
     assert_int_equal(
         captured_run((struct harness){.ranks = 3, .body = body_again, .arg = &mem}), 0);
     assert_int_equal(captured_run((struct harness){.ranks = 3, .body = body_early}), 0);
+    assert_int_equal(captured_run((struct harness){.ranks = 2, .body = body_all_teams}),
+                     0);
 }
 
 static void test_abandoned(void **state)

@@ -402,6 +402,12 @@ SYMM_API symm_status symm_team_capture_abandon(symm_team *team,
  */
 SYMM_API symm_status symm_team_capture_release(symm_team *team, const void *ptr,
                                                size_t bytes) SYMM_MUST_CHECK;
+/*
+ * The same for all teams of the process, for an allocator's hook that knows of no team. Waits for
+ * no peer and no kernel, and may be called in a lock of the allocator. On error a team has failed.
+ */
+SYMM_API symm_status symm_capture_release(const void *ptr,
+                                          size_t bytes) SYMM_MUST_CHECK;
 
 /* ---- Collectives ----------------------------------------------------------------- */
 

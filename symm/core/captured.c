@@ -11,6 +11,40 @@
 #include "core/failure.h"
 #include "util/status.h"
 
+/* ---- The process's list ------------------------------------------------------------- */
+
+static struct {
+    pthread_mutex_t lock; /* taken before the lock of a team's calls */
+    struct symm_capture *first;
+} listed = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void list_add(struct symm_capture *capture)
+{
+    pthread_mutex_lock(&listed.lock);
+    capture->next = listed.first;
+    listed.first = capture;
+    pthread_mutex_unlock(&listed.lock);
+}
+
+void symm__captured_unlist(symm_team *team)
+{
+    pthread_mutex_lock(&listed.lock);
+    for (struct symm_capture **at = &listed.first; *at; at = &(*at)->next)
+        if (*at == team->capture) {
+            *at = team->capture->next;
+            break;
+        }
+    pthread_mutex_unlock(&listed.lock);
+}
+
+void symm__captured_each(void (*visit)(symm_team *team, void *arg), void *arg)
+{
+    pthread_mutex_lock(&listed.lock);
+    for (struct symm_capture *capture = listed.first; capture; capture = capture->next)
+        visit(capture->team, arg);
+    pthread_mutex_unlock(&listed.lock);
+}
+
 /* ---- A bracket ---------------------------------------------------------------------- */
 
 symm_status symm__captured_begin(symm_team *team)
@@ -21,9 +55,11 @@ symm_status symm__captured_begin(symm_team *team)
         capture = calloc(1, sizeof(*capture));
         if (!capture)
             return symm__fail(SYMM_ERR_NOMEM, "no memory for a list of captured calls");
+        capture->team = team;
         pthread_mutex_init(&capture->lock, NULL);
         /* release: pairs with the acquire in symm__captured_release */
         __atomic_store_n(&team->capture, capture, __ATOMIC_RELEASE);
+        list_add(capture);
     }
     pthread_mutex_lock(&capture->lock);
     capture->bracket++;

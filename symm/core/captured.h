@@ -12,7 +12,8 @@
  * Guarantees: an entry becomes ready once at most, and is never used for another call. Memory
  * of cuMemCreate and symm_mem_alloc lives from the capture on until it is released. A call is
  * unusable from symm__captured_release on, at the peers from the next bracket's end on.
- * Refuses: memory that peers cannot map.
+ * Refuses: memory that peers cannot map. The process has a list of the teams that have captured
+ * calls, for releases that name no team; a team leaves it before its device's part ends.
  */
 #ifndef SYMM_CORE_CAPTURED_H
 #define SYMM_CORE_CAPTURED_H
@@ -64,7 +65,8 @@ void symm__captured_fail(symm_team *team);
 /* The calls that may use released memory have ended: unmaps it. */
 void symm__captured_sweep(symm_team *team);
 
-/* At the team's end, after its device's part. */
+/* At the team's end, before its device's part, and after it. */
+void symm__captured_unlist(symm_team *team);
 void symm__captured_close(symm_team *team);
 
 /* ---- Without a lock -------------------------------------------------------------------- */
@@ -72,6 +74,8 @@ void symm__captured_close(symm_team *team);
 /* This rank's memory goes: calls that use some of it become unusable. */
 symm_status symm__captured_release(symm_team *team, const void *ptr,
                                    size_t bytes) SYMM_MUST_CHECK;
+/* Calls visit(team, arg) for each team of the process that has captured calls. */
+void symm__captured_each(void (*visit)(symm_team *team, void *arg), void *arg);
 /* Why call `index` was refused: "captured call 3 of ... was replayed before ...". false: the
  * list is in use, ask again. */
 bool symm__captured_text(symm_team *team, size_t index, char *text, size_t bytes);

@@ -50,10 +50,12 @@ struct symm_captured {
 };
 
 struct symm_capture {
-    pthread_mutex_t lock;           /* guards all below */
-    uint64_t bracket;               /* number of the last one */
-    bool ending;                    /* its message is under way: runs stay */
-    struct symm_captured *calls;    /* owned */
+    symm_team *team;
+    struct symm_capture *next;   /* in the process's list, guarded by the list's lock */
+    pthread_mutex_t lock;        /* guards all below */
+    uint64_t bracket;            /* number of the last one */
+    bool ending;                 /* its message is under way: runs stay */
+    struct symm_captured *calls; /* owned */
     size_t count, capacity, first;  /* first: of the bracket */
     struct symm_captured_run *runs; /* owned */
 };

@@ -144,14 +144,13 @@ symm_status symm_team_capture_abandon(symm_team *team, const char *why)
     return status;
 }
 
-symm_status symm_team_capture_release(symm_team *team, const void *ptr, size_t bytes)
+/* ---- The end of memory ----------------------------------------------------------------- */
+
+static symm_status release(symm_team *team, const void *ptr, size_t bytes)
 {
-    symm_status status = symm__team_check(team);
+    symm_status status = symm__captured_release(team, ptr, bytes);
     char sentence[SYMM_ERROR_BYTES];
 
-    if (status != SYMM_OK)
-        return status;
-    status = symm__captured_release(team, ptr, bytes);
     if (status == SYMM_OK)
         return SYMM_OK;
     /* Replays might go on with memory that the caller frees. */
@@ -160,4 +159,37 @@ symm_status symm_team_capture_release(symm_team *team, const void *ptr, size_t b
                           "rank %d could not end captured calls whose memory goes: %s",
                           team->ctx->rank, sentence);
     return symm__fail_quiet(status, sentence);
+}
+
+symm_status symm_team_capture_release(symm_team *team, const void *ptr, size_t bytes)
+{
+    symm_status status = symm__team_check(team);
+
+    return status == SYMM_OK ? release(team, ptr, bytes) : status;
+}
+
+struct gone {
+    const void *ptr;
+    size_t bytes;
+    symm_status status;
+};
+
+static void release_one(symm_team *team, void *arg)
+{
+    struct gone *gone = arg;
+    symm_status status = symm__team_check_in(team, "symm_capture_release");
+
+    if (status == SYMM_OK)
+        status = release(team, gone->ptr, gone->bytes);
+    if (gone->status == SYMM_OK)
+        gone->status = status;
+}
+
+symm_status symm_capture_release(const void *ptr, size_t bytes)
+{
+    struct gone gone = {.ptr = ptr, .bytes = bytes, .status = SYMM_OK};
+
+    if (bytes > 0)
+        symm__captured_each(release_one, &gone);
+    return gone.status;
 }

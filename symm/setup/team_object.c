@@ -265,6 +265,7 @@ void symm__team_free(symm_team *team)
     for (size_t i = 0; i < team->buffer_count; i++)
         free(team->buffers[i]);
     free(team->buffers);
+    symm__captured_unlist(team);
     if (device)
         device->team_close(team); /* its kernels have left when this returns */
     symm__engine_team_close(team);
