@@ -104,9 +104,10 @@ static inline void *core_ref(void *object)
 }
 
 extern PyTypeObject *core_context_type, *core_team_type, *core_buffer_type,
-    *core_work_type, *core_stream_type, *core_call_type, *core_group_type;
+    *core_work_type, *core_stream_type, *core_call_type, *core_group_type,
+    *core_capture_type;
 extern PyType_Spec core_context_spec, core_team_spec, core_buffer_spec, core_work_spec,
-    core_stream_spec, core_call_spec, core_group_spec;
+    core_stream_spec, core_call_spec, core_group_spec, core_capture_spec;
 
 /* ---- Errors (error.c) ------------------------------------------------------------------ */
 
@@ -220,6 +221,11 @@ CORE_METHOD(record_write);
 CORE_METHOD(record_read);
 CORE_METHOD(record_depend);
 CORE_METHOD(record_period);
+CORE_METHOD(capture_abandon);
+CORE_METHOD(capture_release);
+PyObject *core_team_capture(PyObject *self, PyObject *unused);
+PyObject *core_team_capture_begin(PyObject *self, PyObject *unused);
+PyObject *core_team_capture_end(PyObject *self, PyObject *unused);
 
 /* A stream argument; None: the current stream of the array's maker, else NULL. */
 int core_stream_get(const char *what, PyObject *object, const struct core_array *array,

@@ -174,6 +174,7 @@ static int fill(PyObject *module)
         add_type(module, "Stream", &core_stream_spec, &core_stream_type) < 0 ||
         add_type(module, "Call", &core_call_spec, &core_call_type) < 0 ||
         add_type(module, "ThreadGroup", &core_group_spec, &core_group_type) < 0 ||
+        add_type(module, "_Capture", &core_capture_spec, &core_capture_type) < 0 ||
         core_errors_add(module) < 0 || core_info_add(module) < 0 ||
         core_array_add(module) < 0)
         return -1;

@@ -114,6 +114,49 @@
     "Raises symm.InUse while its Buffer is held, symm.NotFound,\n"                     \
     "symm.Invalid if both or none are given."
 
+#define DOC_CAPTURE                                                                    \
+    "capture($self)\n--\n\n"                                                           \
+    "A context manager around captures of CUDA graphs, any number of them:\n"          \
+    "calls of the team that they capture use device memory that is not\n"              \
+    "symmetric without a copy. Enters with capture_begin(), leaves with\n"             \
+    "capture_end(), which is collective: replay the graphs after it.\n\n"              \
+    "If the body raises, leaves with capture_abandon(): the exception goes\n"          \
+    "on, and the other ranks' brackets raise symm.Aborted with its text."
+
+#define DOC_CAPTURE_BEGIN                                                              \
+    "capture_begin($self)\n--\n\n"                                                     \
+    "Begins a bracket around captures of graphs; local. All ranks capture the\n"       \
+    "same calls in one order. Memory that peers cannot map is copied by its\n"         \
+    "calls, as outside of a bracket. A replay before capture_end() is an error\n"      \
+    "on all ranks.\n\n"                                                                \
+    "Raises symm.InUse (begun already), symm.Unsupported (host backend, ranks\n"       \
+    "on several hosts)."
+
+#define DOC_CAPTURE_END                                                                \
+    "capture_end($self)\n--\n\n"                                                       \
+    "Collective: ends the bracket. Exchanges all addresses; the captured\n"            \
+    "graphs may be replayed from here on, on every rank.\n\n"                          \
+    "Raises, and leaves the bracket's calls unusable on every rank:\n"                 \
+    "symm.Mismatch, which names the first call that differs, symm.Aborted (a\n"        \
+    "rank has called capture_abandon()), symm.Timeout, symm.PeerDead.\n"               \
+    "symm.Invalid: there is no bracket."
+
+#define DOC_CAPTURE_ABANDON                                                            \
+    "capture_abandon($self, why=None)\n--\n\n"                                         \
+    "Ends the bracket of a rank that could not capture all of it; collective\n"        \
+    "with capture_end() of the other ranks, which raises symm.Aborted. why: for\n"     \
+    "people, at most 80 bytes. The bracket's calls stay unusable, the team\n"          \
+    "goes on.\n\n"                                                                     \
+    "Raises symm.Timeout, symm.PeerDead; symm.Invalid: there is no bracket."
+
+#define DOC_CAPTURE_RELEASE                                                            \
+    "capture_release($self, x, nbytes=None)\n--\n\n"                                   \
+    "Call it before captured memory goes back to the driver; local. From here\n"       \
+    "on a replay that uses the memory is an error: on this rank at once, on\n"         \
+    "the others when they wait for this rank. Free the memory when this rank's\n"      \
+    "replays have ended. symm.torch.capture does this for torch's allocator.\n\n"      \
+    "x: an array, or an address with nbytes. nbytes: in place of the array's."
+
 #define DOC_LOAD_PLAN                                                                  \
     "load_plan($self, path, /)\n--\n\n"                                                \
     "Loads a plan (symm-plan/2), once in the team's life and before the\n"             \
