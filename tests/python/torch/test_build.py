@@ -2,7 +2,6 @@
 """How the extension for torch is compiled."""
 
 import ctypes
-import shutil
 import subprocess
 
 import pytest
@@ -26,11 +25,10 @@ extern "C" __attribute__((visibility("default"))) int length(long number)
 @pytest.mark.parametrize("options", [[], ["-static-libstdc++"]], ids=["shared", "static"])
 def test_one_standard_library(tmp_path, options):
     """The C++ library is torch's, also with a compiler that links its own statically."""
-    compiler = shutil.which("c++") or shutil.which("g++")
     source, made = tmp_path / "text.cpp", tmp_path / "text.so"
     source.write_text(PROGRAM)
     (runtime,) = build.standard_library()
-    subprocess.run([compiler, *options, *build._flags(torch), "-shared", "-o", made, source, runtime,
+    subprocess.run([build.compiler(), *options, *build.flags(torch), "-shared", "-o", made, source, runtime,
                     f"-L{torch.__path__[0]}/lib", "-lc10"], check=True)
     names = subprocess.run(["nm", "-D", "--defined-only", made], check=True, capture_output=True,
                            text=True).stdout

@@ -5,6 +5,7 @@
     torch.distributed.init_process_group("symm")
     symm.torch.enable_symmetric_memory()     # for torch.distributed._symmetric_memory
     symm.torch.enable_operators()            # torch.ops.symm.all_reduce_norm
+    with symm.torch.capture(): ...           # around captures of CUDA graphs
     symm.torch.fuse_norm()                   # torch.compile uses it
 
 The C++ part is compiled for the installed torch at first use (symm.torch.build).
@@ -12,11 +13,14 @@ The C++ part is compiled for the installed torch at first use (symm.torch.build)
 
 from __future__ import annotations
 
+import contextlib
+import traceback
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-__all__ = ["counters", "enable_operators", "enable_symmetric_memory", "fuse_norm", "register",
-           "register_backend"]
+__all__ = ["capture", "counters", "enable_operators", "enable_symmetric_memory", "fuse_norm",
+           "register", "register_backend"]
 
 
 def _make_backend(options: Any, _: Any) -> Any:
@@ -105,6 +109,76 @@ def fuse_norm(group: Any = None, *, device: Any = None, exact: bool = False) -> 
     from . import fusion
 
     return fusion.install(group, device, exact)
+
+
+@contextlib.contextmanager
+def _bracket(bracket: Any) -> Iterator[None]:
+    """Of a context that symm.torch's C++ part owns; as Team.capture()."""
+    bracket.begin()
+    try:
+        yield
+    except BaseException as error:
+        try:
+            bracket.abandon(traceback.format_exception_only(error)[-1].strip())
+        except RuntimeError as failed:
+            error.add_note(f"symm: the capture's bracket was not abandoned: {failed}")
+        raise
+    bracket.end()
+
+
+def _brackets(group: Any) -> list[contextlib.AbstractContextManager[None]]:
+    """Of the contexts of a process group. Collective, where the backend has none for CUDA yet."""
+    import torch
+    from torch import distributed
+
+    from . import build
+
+    group = distributed.group.WORLD if group is None else group
+    if group is None:
+        raise ValueError("symm: capture(): there is no default process group: give one, or a Team")
+    if not torch.cuda.is_available():
+        raise RuntimeError("symm: capture(): torch has no CUDA device here, and so no graphs")
+    try:
+        backend = group._get_backend(torch.device("cuda"))
+    except RuntimeError:  # it has none for CUDA
+        backend = None
+    found = build.load().brackets(backend, group.group_name)
+    if not found:
+        raise RuntimeError(
+            f"symm: capture(): libsymm makes no call of process group {group.group_name}: its "
+            "backend for CUDA is not symm, and no operator of libsymm has been called with it"
+        )
+    return [_bracket(each) for each in found]
+
+
+@contextlib.contextmanager
+def capture(of: Any = None) -> Iterator[None]:
+    """Around captures of CUDA graphs (torch.cuda.graph), any number of them: collectives of
+    libsymm that they capture then read and write tensors of torch's pools in place.
+
+    of: a symm.Team, or a process group; None: the default one. Of a group these are the
+    collectives of its backend "symm", torch.ops.symm and the symmetric memory of "SYMM". Without
+    capture() their graphs stage what is not symmetric. Collective at its end: replay after it. All
+    ranks capture the same calls in one order.
+
+    From the first use on, torch's caching allocator says which memory it gives back to the driver
+    (empty_cache, a graph's pool that has gone, expandable segments too): replays that use such
+    memory are errors on all ranks. Drop a graph before its memory. Memory of other allocators:
+    Team.capture_release. A little C++ is compiled at first use for the installed torch.
+
+    If the body raises on some ranks, their exceptions go on and the other ranks' capture() raises;
+    nobody waits, and the graphs stay unusable. Raises what Team.capture does, of a group
+    RuntimeError and torch.distributed.DistBackendError; RuntimeError without a GPU, and with an
+    allocator that cannot say what it gives back (cudaMallocAsync, pluggable ones).
+    """
+    from .._core import Team
+    from . import _allocator
+
+    with contextlib.ExitStack() as stack:
+        for bracket in [of.capture()] if isinstance(of, Team) else _brackets(of):
+            stack.enter_context(bracket)
+        _allocator.attach()  # within: if it fails on one rank, no other one waits
+        yield
 
 
 def register() -> None:

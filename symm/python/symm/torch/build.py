@@ -25,12 +25,24 @@ _SOURCE = Path(__file__).absolute().parent / "src"
 # One translation unit: most of the compiler's time is torch's headers.
 _FILES = (
     "job.cpp", "work.cpp", "messages.cpp", "group.cpp", "collectives.cpp", "lists.cpp",
-    "memory.cpp", "memory_ops.cpp", "norm_ops.cpp", "module.cpp",
+    "memory.cpp", "memory_ops.cpp", "norm_ops.cpp", "capture.cpp", "module.cpp",
 )
 _NAME = "_symm_torch"
 
 
-def _flags(torch: Any) -> list[str]:
+def compiler() -> str:
+    """The C++ compiler: $CXX, c++ or g++. Raises RuntimeError."""
+    found = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if not found:
+        raise RuntimeError(
+            "symm.torch needs a C++ compiler for its first use with this torch: install g++, or "
+            "set CXX"
+        )
+    return found
+
+
+def flags(torch: Any) -> list[str]:
+    """What every file that includes torch's headers is compiled with."""
     include = Path(torch.__path__[0]) / "include"
     major, minor = (int(part) for part in torch.__version__.split(".")[:2])
     standard = "c++20" if (major, minor) >= (2, 12) else "c++17"
@@ -56,12 +68,6 @@ def standard_library() -> list[str]:
 
 
 def _build(torch: Any, target: Path) -> None:
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    if not compiler:
-        raise RuntimeError(
-            "symm.torch needs a C++ compiler for its first use with this torch: install g++, or "
-            "set CXX"
-        )
     library = _paths.library()
     torch_lib = Path(torch.__path__[0]) / "lib"
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -69,7 +75,7 @@ def _build(torch: Any, target: Path) -> None:
         whole.write_text("".join(f'#include "{_SOURCE / name}"\n' for name in _FILES))
         made = str(Path(folder) / target.name)
         _compile.run([
-            compiler, *_flags(torch), "-shared", "-o", made, str(whole),
+            compiler(), *flags(torch), "-shared", "-o", made, str(whole),
             *standard_library(), str(library), f"-Wl,-rpath,{library.parent}", f"-L{torch_lib}",
             "-lc10", "-ltorch_cpu", "-ltorch_python",
         ], f"symm.torch for torch {torch.__version__}")
@@ -80,7 +86,8 @@ def extension_path() -> Path:
     """Where the compiled module for the installed torch is, or will be."""
     import torch
 
-    digest = _compile.digest([Path(__file__), *_SOURCE.glob("*.?pp")])
+    digest = _compile.digest([Path(__file__), *(_SOURCE / name for name in _FILES),
+                              *_SOURCE.glob("*.hpp")])
     python = f"{sys.version_info.major}{sys.version_info.minor}"
     return _compile.cache() / f"{_NAME}-{torch.__version__}-cp{python}-{digest}.so"
 

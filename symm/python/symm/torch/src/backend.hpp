@@ -27,6 +27,8 @@ class Backend : public c10d::Backend {
     void shutdown() override;
     // Ends all waits of this group, here and on its other ranks.
     void abort() override;
+    // The context for CUDA or CPU tensors; the first call for CUDA is collective.
+    std::shared_ptr<Job> job(bool is_cuda);
 
     using WorkPtr = c10::intrusive_ptr<c10d::Work>;
     using Tensors = std::vector<at::Tensor>;
@@ -79,6 +81,7 @@ class Backend : public c10d::Backend {
     WorkPtr point_to_point(symm_p2p_kind kind, Tensors &tensors, int peer, int tag);
     WorkPtr stream_point_to_point(const symm_p2p_op &op, const at::Tensor &tensor);
     WorkPtr run_batch();
+    std::shared_ptr<Job> &job_at(bool is_cuda); // with jobs_mutex_
     Job &job_of(const at::Tensor &tensor);
     Place place_of(const at::Tensor &tensor, Milliseconds timeout);
     // Runs body(place) in the group's order and makes its work.
@@ -91,7 +94,7 @@ class Backend : public c10d::Backend {
     std::mutex jobs_mutex_;
     // host_: made with the group, since two ranks alone may send; cuda_: at the first call with
     // such tensors.
-    std::unique_ptr<Job> host_, cuda_;
+    std::shared_ptr<Job> host_, cuda_;
     std::unique_ptr<Lane> lane_;
     std::unique_ptr<Messages> messages_;
     uint64_t sequence_ = 0;

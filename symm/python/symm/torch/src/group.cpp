@@ -11,7 +11,7 @@ namespace symm_torch {
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout)
     : c10d::Backend(rank, size), store_(std::move(store)), timeout_(timeout),
-      host_(std::make_unique<Job>("host", store_, rank, size, timeout)),
+      host_(std::make_shared<Job>("host", store_, rank, size, timeout)),
       lane_(std::make_unique<Lane>()), messages_(std::make_unique<Messages>(host_->team()))
 {
     init();
@@ -53,18 +53,30 @@ void Backend::abort()
             (void)symm_team_abort((*job)->team(), "its process group was aborted");
 }
 
+std::shared_ptr<Job> &Backend::job_at(bool is_cuda)
+{
+    std::shared_ptr<Job> &job = is_cuda ? cuda_ : host_;
+
+    TORCH_CHECK(lane_, "symm: the process group has been shut down");
+    if (!job)
+        job = std::make_shared<Job>("cuda", store_, getRank(), getSize(), timeout_);
+    return job;
+}
+
+std::shared_ptr<Job> Backend::job(bool is_cuda)
+{
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+
+    return job_at(is_cuda);
+}
+
 Job &Backend::job_of(const at::Tensor &tensor)
 {
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
-    const bool is_cuda = tensor.is_cuda();
-    std::unique_ptr<Job> &job = is_cuda ? cuda_ : host_;
 
-    TORCH_CHECK(lane_, "symm: the process group has been shut down");
-    TORCH_CHECK(is_cuda || tensor.is_cpu(), "symm: tensors on ", tensor.device(),
+    TORCH_CHECK(tensor.is_cuda() || tensor.is_cpu(), "symm: tensors on ", tensor.device(),
                 " are not supported");
-    if (!job)
-        job = std::make_unique<Job>("cuda", store_, getRank(), getSize(), timeout_);
-    return *job;
+    return *job_at(tensor.is_cuda());
 }
 
 Backend::Place Backend::place_of(const at::Tensor &tensor, Milliseconds timeout)

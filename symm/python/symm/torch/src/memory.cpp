@@ -99,6 +99,18 @@ MemoryGroupPtr memory_group(const std::string &name, c10::Device device)
     return group;
 }
 
+MemoryGroupPtr find_memory_group(const std::string &name, c10::DeviceType type)
+{
+    State &s = state();
+    const std::lock_guard<std::mutex> lock(s.groups_mutex);
+    const auto found = s.groups.find({name, type});
+
+    return found != s.groups.end() && found->second &&
+                   found->second->is_current(c10d::resolve_process_group(name))
+               ? found->second
+               : MemoryGroupPtr();
+}
+
 symm_call memory_call(const MemoryGroup &group, c10::Device device, size_t timeout_ms)
 {
     symm_call call = {};

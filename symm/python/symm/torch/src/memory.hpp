@@ -49,6 +49,9 @@ using MemoryGroupPtr = c10::intrusive_ptr<MemoryGroup>;
 // The group of that name for a device; collective where it is new.
 MemoryGroupPtr memory_group(const std::string &name, c10::Device device);
 
+// The group if there is one of that name for the kind of device; else NULL.
+MemoryGroupPtr find_memory_group(const std::string &name, c10::DeviceType type);
+
 // A call of libsymm for the group: the current stream of the device, and a timeout in
 // milliseconds (0: the group's).
 symm_call memory_call(const MemoryGroup &group, c10::Device device, size_t timeout_ms);
