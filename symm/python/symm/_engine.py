@@ -154,8 +154,12 @@ class Engine:
     """Out-of-place collectives of one process group on torch's current stream.
 
     Plain tensors are staged by libsymm, one stage for each channel, so calls of several streams
-    do not share any memory. Sums are in rank order in float32, rounded once.
+    do not share any memory; in graphs that are captured within capture() they are read and written
+    in place. Sums are in rank order in float32, rounded once.
     """
+
+    _in_bracket = False
+    _can_bracket: bool | None = None  # None: not asked yet
 
     def __init__(self, name: str, group: Any, device: Any, counters: Counters) -> None:
         self.group, self.device, self.number = group, device, next(_numbers)
@@ -205,6 +209,38 @@ class Engine:
             out, x, "sum", numerics="rank_order", site=self._sites["reduce_scatter"]
         )
         self._count("reduce_scatter", x.nbytes)
+
+    def _agree_on_brackets(self) -> bool:
+        """Collective: whether torch's allocator tells all ranks what it gives back to the driver."""
+        from .torch import _allocator
+
+        exchange = _Exchange(self.group)
+        try:
+            try:
+                _allocator.attach()
+            except Exception as error:
+                exchange(str(error).encode(), failed=True)
+            exchange(b"")
+        except _PeerFailed as error:
+            log.warning("symm: graphs of the group of %d ranks stage their tensors: %s",
+                        self.group.size(), error)
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def capture(self) -> Iterator[None]:
+        """Around captures of graphs; collective on a GPU, at its begin too. See Team.capture."""
+        if self.device.type == "cuda" and self._can_bracket is None:
+            self._can_bracket = self._agree_on_brackets()
+        if self._in_bracket or not self._can_bracket:
+            yield
+            return
+        self._in_bracket = True
+        try:
+            with self.team.capture():
+                yield
+        finally:
+            self._in_bracket = False
 
     def share(self, nbytes: int) -> list[int]:
         """Collective: symmetric memory; the addresses of all ranks' copies, in rank order."""
@@ -400,10 +436,15 @@ class Communicator:
     @contextlib.contextmanager
     def capture(self) -> Iterator[None]:
         """Around the capture of graphs; see custom_all_reduce. Captured calls read and write the
-        tensors that they were given each time the graph is replayed."""
+        tensors that they were given each time the graph is replayed, in place.
+
+        On a GPU collective at its end, before which no graph may be replayed: symm.Mismatch if the
+        ranks have captured different calls, symm.Aborted if another rank's body has raised."""
+        engine = self._engine
         before, self._capturing = self._capturing, True
         try:
-            yield
+            with engine.capture() if engine and not self._closed else contextlib.nullcontext():
+                yield
         finally:
             self._capturing = before
 

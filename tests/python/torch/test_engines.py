@@ -167,6 +167,85 @@ del second, ca
 """)
 
 
+def test_captures_bracket(torchrun):
+    """Communicator.capture() opens the team's bracket once, on a GPU, if all ranks have the hook;
+    a stand-in takes the place of the team."""
+    torchrun(2, """
+import contextlib, logging, types
+import torch, torch.distributed as dist
+import symm._engine as engine
+from symm.torch import _allocator
+
+dist.init_process_group("gloo")
+rank, events, lines = dist.get_rank(), [], []
+handler = logging.Handler()
+handler.emit = lambda record: lines.append(record.getMessage())
+engine.log.addHandler(handler)
+
+class Team:
+    rank, size = rank, 2
+
+    @contextlib.contextmanager
+    def capture(self):
+        events.append("begin")
+        try:
+            yield
+        except BaseException:
+            events.append("abandon")
+            raise
+        events.append("end")
+
+def make(kind):
+    made = object.__new__(engine.Engine)
+    made.group, made.device, made.team = dist.group.WORLD, torch.device(kind), Team()
+    communicators = [engine.Communicator(), engine.Communicator()]
+    for each in communicators:
+        each._start(made, 1 << 20)
+    return communicators
+
+def fail():
+    raise RuntimeError("no compiler")
+
+attached = []
+_allocator.attach = lambda: attached.append(1)
+with make("cpu")[0].capture():
+    pass
+with engine.Communicator().capture():            # disabled
+    pass
+assert events == attached == []
+
+first, second = make("cuda")
+for _ in range(2):
+    with first.capture():
+        assert first._capturing and not second._capturing
+        with second.capture(), first.capture():
+            assert events[-1] == "begin"
+        assert first._capturing and events[-1] == "begin"
+    assert events[-1] == "end"
+assert events == ["begin", "end"] * 2 and attached == [1] and not lines
+try:
+    with first.capture():
+        raise KeyError("x")
+except KeyError:
+    assert events[-1] == "abandon" and not first._capturing
+with second.capture():
+    pass
+assert events[-1] == "end"
+
+if rank == 1:
+    _allocator.attach = fail
+del events[:]
+third, _ = make("cuda")
+for _ in range(2):
+    with third.capture():
+        assert third._capturing
+assert events == [], events
+assert lines == ["symm: graphs of the group of 2 ranks stage their tensors: rank 1 of the "
+                 "process group: no compiler"], lines
+dist.destroy_process_group()
+""")
+
+
 def test_vllm_shared_buffers(torchrun):
     torchrun(3, PRELUDE + """
 import ctypes
