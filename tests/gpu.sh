@@ -171,7 +171,7 @@ for what in tests/python/gpu_cupy.py tests/python/gpu_numba.py tests/python/jax/
         SYMM_OVERSUBSCRIBE=$((gpus == 1)) "$bin/symmrun" -n 2 -- python3 "$what"
 done
 if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
-    for what in tests/python/torch/gpu_{backend,engines,norm,symmetric_memory}.py \
+    for what in tests/python/torch/gpu_{backend,capture,engines,norm,symmetric_memory}.py \
         tests/python/torch/plan_program.py symm/python/examples/llama_decode.py; do
         check "torch_$(basename "$what" .py)" 400 env PYTHONPATH="$root/$build/python" \
             SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 "$what"

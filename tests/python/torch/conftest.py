@@ -13,14 +13,14 @@ import pytest
 def torchrun(tmp_path):
     """torchrun(size, source): runs Python source on ranks; the text that they printed."""
 
-    def run(size, source, check=True, timeout=240):
+    def run(size, source, check=True, timeout=240, **env):
         program = tmp_path / "program.py"
         program.write_text(textwrap.dedent(source))
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone",
              "--nproc-per-node", str(size), str(program)],
             capture_output=True, text=True, timeout=timeout,
-            env={**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1", **env},
         )
         if check:
             assert done.returncode == 0, done.stdout + done.stderr

@@ -218,6 +218,40 @@ dist.destroy_process_group()
 """)
 
 
+def test_group(torchrun, fake_cuda):
+    """symm.torch.capture() of the default group, whose context is on the fake driver: its bracket,
+    and a body that raises on one rank. (Tensors on a GPU there are none.)"""
+    torchrun(2, """
+import torch, torch.distributed as dist, symm.torch
+from symm.torch import _allocator
+
+dist.init_process_group("cpu:gloo,cuda:symm")
+torch.cuda.is_available, _allocator.attach = lambda: True, lambda: None
+for of in (None, dist.group.WORLD):
+    with symm.torch.capture(of):
+        try:
+            with symm.torch.capture(of):
+                pass
+        except RuntimeError as error:
+            assert "has begun already" in str(error), error
+        else:
+            raise AssertionError("no error")
+try:
+    with symm.torch.capture():
+        if dist.get_rank() == 1:
+            raise KeyError("mine")
+except KeyError as error:
+    assert dist.get_rank() == 1 and not hasattr(error, "__notes__")
+except dist.DistBackendError as error:
+    assert dist.get_rank() == 0 and "rank 1 has abandoned bracket 3: KeyError: 'mine'" in str(error)
+else:
+    raise AssertionError("no error")
+with symm.torch.capture():
+    pass
+dist.destroy_process_group()
+""", **{**fake_cuda, "SYMM_OVERSUBSCRIBE": "1"})
+
+
 class Recorder:
     """A bracket that notes what is called, and fails where it is told to."""
 
