@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "captured.h"
+#include "util/clock.h"
 
 /* The replay has failed on this rank; no output holds a sum. */
 static int check_failed(struct captured_stage *s, int round, const char *words)
@@ -239,6 +240,43 @@ static int body_abandoned(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* The last rank abandons the bracket while the others do not come to its end: it does not wait
+ * for long, and they see why, in a call that waits for it and at the end. */
+static int body_abandoned_early(symm_ctx *ctx, void *arg)
+{
+    struct harness_sync *begun = arg; /* shared */
+    struct captured_stage s;
+    double since;
+
+    CHECK_ZERO(captured_open(&s, ctx, false));
+    CHECK_OK(symm_team_capture_begin(s.team));
+    CHECK_ZERO(captured_capture(&s, s.team, captured_jobs, 2, &s.graph));
+    CHECK_ZERO(harness_sync_wait(begun, s.n));
+    since = symm__now();
+    if (s.rank == s.n - 1) {
+        ctx->timeout = 0.5;
+        CHECK_STATUS(symm_team_capture_abandon(s.team, "out of memory"),
+                     SYMM_ERR_ABORTED);
+        CHECK_ERROR(
+            "rank 2 has abandoned its captures: out of memory, and rank 0 and rank "
+            "1 have not come to capture end");
+    } else if (s.rank == 0) {
+        CHECK_OK(symm_barrier(s.team, NULL, NULL));
+        if (symm_stream_synchronize(ctx, NULL, CAPTURED_SECONDS) != SYMM_OK)
+            CHECK_ERROR("rank 2 has abandoned its captures: out of memory");
+        CHECK_STATUS(symm_team_capture_end(s.team), SYMM_ERR_ABORTED);
+        CHECK_ERROR("rank 2 has abandoned its captures: out of memory");
+    } else {
+        harness_sleep(1.5);
+        CHECK_STATUS(symm_team_capture_end(s.team), SYMM_ERR_ABORTED);
+        CHECK_ERROR("rank 2 has abandoned its captures: out of memory");
+    }
+    CHECK(symm__now() - since < CAPTURED_SECONDS / 2);
+    CHECK_STATUS(symm_barrier(s.team, NULL, NULL), SYMM_ERR_ABORTED);
+    captured_close(&s);
+    return 0;
+}
+
 /* A release that names no team ends the calls of all: two teams, one of which has ended. */
 static int body_all_teams(symm_ctx *ctx, void *arg)
 {
@@ -371,6 +409,8 @@ static void test_release(void **state)
 
 static void test_abandoned(void **state)
 {
+    struct harness_sync *begun = harness_shared(sizeof(*begun));
+
     (void)state;
     for (int i = 0; i < 2; i++) {
         bool all = i == 1;
@@ -379,6 +419,10 @@ static void test_abandoned(void **state)
                              .ranks = 3, .body = body_abandoned, .arg = &all}),
                          0);
     }
+    assert_int_equal(captured_run((struct harness){
+                         .ranks = 3, .body = body_abandoned_early, .arg = begun}),
+                     0);
+    harness_shared_free(begun, sizeof(*begun));
 }
 
 static void test_errors(void **state)

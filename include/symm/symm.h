@@ -388,7 +388,8 @@ SYMM_API symm_status symm_team_capture_end(symm_team *team) SYMM_MUST_CHECK;
 /*
  * Ends the bracket of a rank that could not capture all of it; collective with the members' _end,
  * which is SYMM_ERR_ABORTED on every rank that has called it and quotes `why` (for people, at most
- * 80 bytes; may be NULL). The bracket's calls stay unusable, the team stays as it is.
+ * 80 bytes; may be NULL). The bracket's calls stay unusable, the team stays as it is. Waits 10
+ * seconds at most for the others: then SYMM_ERR_ABORTED, and the team has failed for that reason.
  */
 SYMM_API symm_status symm_team_capture_abandon(symm_team *team,
                                                const char *why) SYMM_MUST_CHECK;

@@ -16,6 +16,9 @@
 #include "oob/oob.h"
 #include "util/status.h"
 
+#define ABANDON_SECONDS                                                                \
+    10.0 /* that a rank whose captures have failed waits for others */
+
 static symm_status check(const symm_team *team, const char *function)
 {
     symm_status status = symm__team_check_in(team, function);
@@ -65,14 +68,16 @@ static symm_status agree(symm_team *team, symm_status mine)
 static symm_status end(symm_team *team, const char *why, bool *ended)
 {
     struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    const double most = why ? ABANDON_SECONDS : team->ctx->timeout;
+    const double timeout = team->ctx->timeout < most ? team->ctx->timeout : most;
     int *fds, fds_count;
     size_t count;
     void *bytes;
     symm_status status =
         symm__captured_pack(team, why, &bytes, &count, &fds, &fds_count);
 
-    status = symm__team_exchange(team, "capture end", team->ctx->timeout, status, bytes,
-                                 count, fds, fds_count, messages);
+    status = symm__team_exchange(team, "capture end", timeout, status, bytes, count,
+                                 fds, fds_count, messages);
     free(bytes);
     free(fds);
     if (status == SYMM_OK)
@@ -94,6 +99,17 @@ static void sweep(symm_team *team)
     pthread_mutex_lock(&team->ctx->lock);
     symm__captured_sweep(team);
     pthread_mutex_unlock(&team->ctx->lock);
+}
+
+/* Others may wait for this rank in any call of the team: they learn why it does not come. */
+static symm_status fail_abandoned(symm_team *team, const char *why)
+{
+    char sentence[SYMM_ERROR_BYTES];
+
+    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    return symm__team_fail(team, SYMM_ERR_ABORTED,
+                           "rank %d has abandoned its captures%s%.80s, and %s",
+                           team->ctx->rank, *why ? ": " : "", why, sentence);
 }
 
 /* Both ends of a bracket. function: the caller's name. */
@@ -120,6 +136,8 @@ static symm_status finish(symm_team *team, const char *function, const char *why
     pthread_mutex_unlock(&team->ctx->lock);
     if (ended)
         sweep(team);
+    if (status == SYMM_ERR_TIMEOUT && why)
+        return fail_abandoned(team, why);
     if (status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_PEER_DEAD)
         return symm__rendezvous_failed(team, "the end of a capture", status);
     return status;

@@ -78,6 +78,30 @@ fails(made[0], "captured call 1 of bracket 1")
 """)
 
 
+def test_body_raises_early(symmrun, fake_cuda):
+    """The other rank waits in its body for the one that has raised: it sees why, as that one does
+    that nobody came."""
+    done = symmrun(2, BEGIN.replace("timeout=20", "timeout=2") + """
+def body():
+    with team.capture():
+        graph()
+        if team.rank == 1:
+            raise ValueError("mine")
+        team.barrier(stream=stream, timeout=60)
+        stream.synchronize()
+        team.barrier(stream=stream)
+
+begin = time.monotonic()
+if team.rank == 1:
+    error = raises(ValueError, body, "mine")
+    assert "rank 0 has not come to capture end" in error.__notes__[0], error.__notes__
+else:
+    raises(symm.Aborted, body, "rank 1 has abandoned its captures: ValueError: mine")
+assert time.monotonic() - begin < 30
+""" + END, **fake_cuda)
+    assert done.stdout.count("right") == 2, done.stdout + done.stderr
+
+
 def test_all_bodies_raise(ranks):
     ranks(2, """
 class Odd(Exception):

@@ -120,8 +120,9 @@
     "calls of the team that they capture use device memory that is not\n"              \
     "symmetric without a copy. Enters with capture_begin(), leaves with\n"             \
     "capture_end(), which is collective: replay the graphs after it.\n\n"              \
-    "If the body raises, leaves with capture_abandon(): the exception goes\n"          \
-    "on, and the other ranks' brackets raise symm.Aborted with its text."
+    "If the body raises, leaves with capture_abandon(), which waits 10 seconds\n"      \
+    "at most: the exception goes on, and the other ranks' brackets raise\n"            \
+    "symm.Aborted with its text."
 
 #define DOC_CAPTURE_BEGIN                                                              \
     "capture_begin($self)\n--\n\n"                                                     \
@@ -146,8 +147,10 @@
     "Ends the bracket of a rank that could not capture all of it; collective\n"        \
     "with capture_end() of the other ranks, which raises symm.Aborted. why: for\n"     \
     "people, at most 80 bytes. The bracket's calls stay unusable, the team\n"          \
-    "goes on.\n\n"                                                                     \
-    "Raises symm.Timeout, symm.PeerDead; symm.Invalid: there is no bracket."
+    "goes on. If the others do not come to capture_end() within 10 seconds,\n"         \
+    "the team fails with this reason, and so do calls that wait for this rank.\n\n"    \
+    "Raises symm.Aborted (the others have not come), symm.PeerDead;\n"                 \
+    "symm.Invalid: there is no bracket."
 
 #define DOC_CAPTURE_RELEASE                                                            \
     "capture_release($self, x, nbytes=None)\n--\n\n"                                   \
