@@ -167,7 +167,8 @@ def capture(of: Any = None) -> Iterator[None]:
     Team.capture_release. A little C++ is compiled at first use for the installed torch.
 
     If the body raises on some ranks, their exceptions go on and the other ranks' capture() raises;
-    nobody waits, and the graphs stay unusable. Raises what Team.capture does, of a group
+    the graphs stay unusable. Ranks whose body has raised wait 10 seconds for the others at most;
+    then the team fails, and so do calls that wait for them. Raises what Team.capture does, of a group
     RuntimeError and torch.distributed.DistBackendError; RuntimeError without a GPU, and with an
     allocator that cannot say what it gives back (cudaMallocAsync, pluggable ones).
     """
