@@ -230,24 +230,26 @@ for round in range(3):
 
 
 def test_gil(ranks):
-    """Other threads run while a rank waits for its peers at the end of a bracket."""
+    """Other threads run while a rank waits for its peers at the end of a bracket: rank 1 ends its
+    own when a thread of rank 0 has told it to."""
     ranks(2, """
-count, going = 0, True
-def work():
-    global count
-    while going:
-        count += 1
-        time.sleep(0.001)
-thread = threading.Thread(target=work)
+import os
+told = os.path.join(os.path.dirname(__file__), "told")
+ending = threading.Event()
+def tell():
+    ending.wait()
+    time.sleep(0.2)                      # now rank 0 waits, unless it is slow
+    open(told, "w").close()
+thread = threading.Thread(target=tell if team.rank == 0 else ending.wait)
 thread.start()
 team.capture_begin()
 made = graph()
-if team.rank == 1:
-    time.sleep(1)
-before = count
+ending.set()
+until = time.monotonic() + 15
+while team.rank == 1 and not os.path.exists(told):
+    assert time.monotonic() < until, "the GIL is held"
+    time.sleep(0.01)
 team.capture_end()
-assert team.rank == 1 or count - before > 50, count - before
-going = False
 thread.join()
 replay(made, 5.0)
 """)
