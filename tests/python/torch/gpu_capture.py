@@ -48,10 +48,12 @@ class Job:
         self.shares = torch.cuda.device_count() < self.size
         torch.empty(1, device=self.device)  # its context is current: libsymm takes that device
         self.ctx = symm.init(backend="cuda", timeout=60)
+        self.teams = []  # they end after all graphs
 
     def team(self):
-        """One of its own: what fails does so for good."""
-        return self.ctx.world.split(0)
+        """A new one: what fails does so for good."""
+        self.teams.append(self.ctx.world.split(0))
+        return self.teams[-1]
 
     def full(self, count, value):
         return torch.full((count,), float(value), dtype=torch.bfloat16, device=self.device)
@@ -87,9 +89,10 @@ def fails(job, team, graph, words):
     graph.replay()
     torch.cuda.synchronize()
     try:
-        team.barrier(stream=torch.cuda.current_stream())
-        torch.cuda.synchronize()
-        team.barrier(stream=torch.cuda.current_stream())
+        for _ in range(20):  # the next call raises, once this rank has seen the failure
+            team.barrier(stream=torch.cuda.current_stream())
+            torch.cuda.synchronize()
+            time.sleep(0.02)
     except symm.Aborted as error:
         assert words in str(error), error
         return
@@ -191,14 +194,14 @@ def test_time(job):
         x.fill_(1)
     for algorithm in (None, "two_shot_inplace"):
         with symm.torch.capture(team):
-            graphs = [chain(job, team, tensors, algorithm) for tensors in (plain, symmetric)]
+            graphs = [chain(job, team, tensors, algorithm) for tensors in (symmetric, plain)]
             how = "pointers" if "captured between" in team.explain() else "as it was chosen"
         times = 3 if job.shares else 100
         pairs = [[replay(job, graph, times) for graph in graphs] for _ in range(PAIRS)]
         for x in (*plain, *symmetric):
             assert (x == 1).all(), x
-        ratio = statistics.median(one / other for one, other in pairs)
-        one, other = (statistics.median(each) for each in zip(*pairs))
+        ratio = statistics.median(one / other for other, one in pairs)
+        other, one = (statistics.median(each) for each in zip(*pairs))
         job.say(f"{CALLS} all-reduces of {algorithm or 'any algorithm'} ({how}): {one:.1f} us on "
                 f"plain tensors, {other:.1f} on symmetric ones, ratio {ratio:.3f}"
                 + (" (ranks share a GPU: not judged)" if job.shares else ""))
