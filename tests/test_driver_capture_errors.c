@@ -219,6 +219,7 @@ static int body_abandoned(symm_ctx *ctx, void *arg)
     CHECK_ZERO(captured_open(&s, ctx, false));
     CHECK_OK(symm_team_capture_begin(s.team));
     CHECK_ZERO(captured_capture(&s, s.team, captured_jobs, 2, &bad));
+    CHECK_ZERO(meet(&s)); /* who abandons does not wait for long */
     if (all || s.rank == s.n - 1) {
         CHECK_OK(symm_team_capture_abandon(s.team, "the body\n failed"));
         CHECK_STATUS(symm_team_capture_end(s.team), SYMM_ERR_INVALID);

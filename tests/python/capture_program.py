@@ -8,7 +8,7 @@ import symm
 import fake_device
 from fake_device import Array, Graph
 
-ctx = symm.init(timeout=20)
+ctx = symm.init(timeout=100)
 fake_device.use(ctx.info.device)
 team, stream = ctx.world, ctx.stream()
 a, b = Array(256), Array(256)
@@ -23,6 +23,11 @@ def graph(calls=1):
             all_reduce()
     return made
 
+def meet():
+    # All ranks are about to do the next thing: none waits for long.
+    stream.synchronize()
+    team.rendezvous()
+
 def replay(made, value):
     a.write(stream, value * (team.rank + 1))
     made.replay(stream)
@@ -32,8 +37,7 @@ def replay(made, value):
 def fails(made, *words):
     # The replay fails the team on all ranks; no sum is there.
     b.write(stream, -1.0)
-    stream.synchronize()
-    team.rendezvous()
+    meet()
     made.replay(stream)
     try:
         stream.synchronize()

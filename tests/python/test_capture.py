@@ -60,6 +60,7 @@ def test_body_raises(ranks):
 def body():
     with team.capture():
         made.append(graph())
+        meet()
         if team.rank == 1:
             raise ValueError("out of \\u00e4ther")
 
@@ -70,7 +71,7 @@ if team.rank == 1:
     assert not hasattr(error, "__notes__"), error.__notes__
 else:
     raises(symm.Aborted, body, "rank 1 has abandoned bracket 1: ValueError: out of ??ther")
-assert time.monotonic() - begin < 10
+assert time.monotonic() - begin < 50
 with team.capture():
     good = graph()
 replay(good, 4.0)
@@ -81,7 +82,7 @@ fails(made[0], "captured call 1 of bracket 1")
 def test_body_raises_early(symmrun, fake_cuda):
     """The other rank waits in its body for the one that has raised: it sees why, as that one does
     that nobody came."""
-    done = symmrun(2, BEGIN.replace("timeout=20", "timeout=2") + """
+    done = symmrun(2, BEGIN.replace("timeout=100", "timeout=2") + """
 def body():
     with team.capture():
         graph()
@@ -97,7 +98,7 @@ if team.rank == 1:
     assert "rank 0 has not come to capture end" in error.__notes__[0], error.__notes__
 else:
     raises(symm.Aborted, body, "rank 1 has abandoned its captures: ValueError: mine")
-assert time.monotonic() - begin < 30
+assert time.monotonic() - begin < 50
 """ + END, **fake_cuda)
     assert done.stdout.count("right") == 2, done.stdout + done.stderr
 
@@ -172,8 +173,7 @@ with team.capture():
 team.capture_release(Array(64))           # of no call
 team.capture_release(a.ptr, 0)
 replay(made, 2.0)
-stream.synchronize()
-team.rendezvous()
+meet()
 if team.rank == 1:
     team.capture_release({released})
 fails(made, "rank 1 has released [", "capture it again")
@@ -186,8 +186,7 @@ def test_release_is_used_again(ranks):
 with team.capture():
     made = graph()
 replay(made, 2.0)
-stream.synchronize()
-team.rendezvous()
+meet()
 team.capture_release(a)
 team.capture_release(b)
 a.free()

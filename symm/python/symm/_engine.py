@@ -211,7 +211,7 @@ class Engine:
         self._count("reduce_scatter", x.nbytes)
 
     def _agree_on_brackets(self) -> bool:
-        """Collective: whether torch's allocator tells all ranks what it gives back to the driver."""
+        """Collective: whether torch's allocator tells all ranks which memory it gives back."""
         from .torch import _allocator
 
         exchange = _Exchange(self.group)

@@ -17,7 +17,8 @@ from symm.torch import _allocator
 EVENTS = """
 #include <symm_source/allocator.cpp>
 
-extern "C" __attribute__((visibility("default"))) void test_event(int action, size_t at, size_t size)
+extern "C" __attribute__((visibility("default")))
+void test_event(int action, size_t at, size_t size)
 {
     static const TraceEntry::Action actions[] = {
         TraceEntry::ALLOC, TraceEntry::FREE_REQUESTED, TraceEntry::FREE_COMPLETED,
@@ -115,7 +116,7 @@ hook.test_event(ACTION, Array(64).ptr, 256)        # of no call
 for round in range(3):
     replay(made, 1.0 + round)
     replay(second, 1.0 + round)
-team.rendezvous()
+meet()
 if team.rank == 1:                                 # a segment in which the array lies
     hook.test_event(ACTION, a.ptr - 512, 4096)
 fails(made, "rank 1 has released [")
@@ -153,16 +154,19 @@ with symm.torch.capture(team) as nothing:
     made = graph()
 replay(made, 2.0)
 
-def body(error):
+def body(error, together=False):
     with symm.torch.capture(team):
         graph()
+        if together:
+            meet()
         if error and team.rank == 1:
             raise error
 
 if team.rank == 1:
-    raises(KeyError, lambda: body(KeyError("mine")), "mine")
+    raises(KeyError, lambda: body(KeyError("mine"), True), "mine")
 else:
-    raises(symm.Aborted, lambda: body(None), "rank 1 has abandoned bracket 2: KeyError: 'mine'")
+    raises(symm.Aborted, lambda: body(None, True),
+           "rank 1 has abandoned bracket 2: KeyError: 'mine'")
 _allocator.attach = no_hook if team.rank == 0 else _allocator.attach
 if team.rank == 0:
     raises(RuntimeError, lambda: body(None), "no hook here")

@@ -168,9 +168,9 @@ def capture(of: Any = None) -> Iterator[None]:
 
     If the body raises on some ranks, their exceptions go on and the other ranks' capture() raises;
     the graphs stay unusable. Ranks whose body has raised wait 10 seconds for the others at most;
-    then the team fails, and so do calls that wait for them. Raises what Team.capture does, of a group
-    RuntimeError and torch.distributed.DistBackendError; RuntimeError without a GPU, and with an
-    allocator that cannot say what it gives back (cudaMallocAsync, pluggable ones).
+    then the team fails, and so do calls that wait for them. Raises what Team.capture does, of a
+    group RuntimeError and torch.distributed.DistBackendError; RuntimeError without a GPU, and with
+    an allocator that cannot say what it gives back (cudaMallocAsync, pluggable ones).
     """
     from .._core import Team
     from . import _allocator
