@@ -20,6 +20,7 @@ import time
 try:
     import torch
     import torch.distributed as dist
+    import torch.distributed._symmetric_memory as symm_mem
 except ImportError:
     sys.exit(77)
 
@@ -328,6 +329,21 @@ def test_graph_pool(job):
     job.say("a graph's pool that goes with its graph: an error on all ranks")
 
 
+def test_symmetric_tensor(job):
+    """A tensor of symm_mem.empty, of which the team does not know, goes when it is freed."""
+    symm.torch.enable_symmetric_memory()
+    team = job.team()
+    x = symm_mem.empty(BIG, dtype=torch.bfloat16, device=job.device)
+    out = job.full(BIG, 0)
+    with symm.torch.capture(team):
+        graph = simple(job, team, x, out)
+    check_simple(job, graph, x, out, 2)
+    if job.rank == 0:
+        del x
+    fails(job, team, graph, "rank 0 has released [")
+    job.say("a tensor of symmetric memory that is freed: an error on all ranks")
+
+
 # ---- Process groups ----------------------------------------------------------------------
 
 
@@ -355,7 +371,7 @@ def main():
     job = Job()
     failed = 0
     for test in (test_right, test_time, test_before_the_end, test_body_raises, test_given_back,
-                 test_graph_pool, test_group):
+                 test_graph_pool, test_symmetric_tensor, test_group):
         begin = time.monotonic()
         try:
             test(job)

@@ -317,6 +317,9 @@ class Allocator : public sm::SymmetricMemoryAllocator {
             state().blocks.erase(found);
         }
         block->mappings.clear();
+        // Captured calls would keep it, and their replays go on.
+        if (type_ == c10::kCUDA)
+            (void)!symm_capture_release(ptr, block->whole);
         (void)symm_mem_free(ptr); // peers' mappings, and handles that are held, keep the memory
     }
 
