@@ -526,7 +526,7 @@ typedef struct symm_p2p_op {
     void *ptr; /* what is sent is only read */
     size_t count;
     symm_dtype dtype;
-    int peer;    /* may be the caller's own rank; of a receive: SYMM_ANY_PEER */
+    int peer; /* may be the caller's own rank; of a receive: SYMM_ANY_PEER */
     int *source; /* of a receive: gets the sender's rank; or NULL */
 } symm_p2p_op;
 /*
