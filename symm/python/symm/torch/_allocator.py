@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The hook in torch's caching allocator that tells libsymm which captured memory goes.
+"""The hook in torch's caching allocator that reports captured memory that goes.
 
 It is a small library of its own, compiled for the installed torch at its first use.
 """
@@ -48,8 +48,8 @@ def command(torch: Any, source: Path, target: Path) -> list[str]:
     return [
         build.compiler(), *build.flags(torch), f"-DSYMM_HAS_CUDA={int(include is not None)}",
         *([f"-I{include}"] if include else []), "-shared", "-o", str(target), str(source),
-        str(library), f"-Wl,-rpath,{library.parent}", f"-L{torch_lib}", "-lc10",
-        *(["-lc10_cuda"] if include else []),
+        *build.standard_library(), str(library), f"-Wl,-rpath,{library.parent}", f"-L{torch_lib}",
+        "-lc10", *(["-lc10_cuda"] if include else []),
     ]
 
 
@@ -65,7 +65,7 @@ def path() -> Path:
     """The compiled hook for the installed torch; compiles it at the first call (seconds)."""
     import torch
 
-    sums = hashlib.sha256(f"{_compile.digest([_SOURCE])} {_cuda_include(torch)}".encode())
+    sums = hashlib.sha256(f"{_compile.digest([_SOURCE, Path(__file__)])} {_cuda_include(torch)}".encode())
     target = (_compile.cache()
               / f"_symm_allocator-{torch.__version__}-{sums.hexdigest()[:16]}.so")
     _compile.once(target, lambda made: _build(torch, made))
