@@ -248,7 +248,7 @@ static void test_limit(void **state)
 
 /* ---- Another step ---------------------------------------------------------------- */
 
-enum { WRONG_TAG, WRONG_SEQUENCE, WRONG_MEMBERS };
+enum { WRONG_TAG, WRONG_SEQUENCE, WRONG_STEP, WRONG_MEMBERS };
 
 static int body_mismatch(int rank, struct plane_result *result, void *arg)
 {
@@ -265,7 +265,7 @@ static int body_mismatch(int rank, struct plane_result *result, void *arg)
         exchange.what = "split of team 2";
         if (job->kind == WRONG_SEQUENCE)
             exchange.sequence = 2;
-        else
+        else if (job->kind != WRONG_STEP)
             exchange.tag = 6;
         if (job->kind == WRONG_MEMBERS) {
             exchange.members = two;

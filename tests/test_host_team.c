@@ -420,6 +420,34 @@ static void long_sites_differ(void **state)
     assert_int_equal(run_for(state, body_long_sites, ranks, 1), 0);
 }
 
+/* One rank in another step of the same team: all learn which; the next steps are right. */
+static int body_steps(symm_ctx *ctx, void *arg)
+{
+    symm_team *world = symm_team_world(ctx), *team = NULL;
+
+    (void)arg;
+    for (int round = 0; round < 3; round++) {
+        if (harness_rank() == 1)
+            CHECK_STATUS(symm_rendezvous(world), SYMM_ERR_MISMATCH);
+        else
+            CHECK_STATUS(symm_team_split(world, 0, 0, &team), SYMM_ERR_MISMATCH);
+        CHECK(strstr(symm_last_error(), "\"rendezvous (world)\"") != NULL);
+        CHECK_MESSAGE(strstr(symm_last_error(), "\"split (world)\"") != NULL, "%s",
+                      symm_last_error());
+        CHECK_OK(symm_barrier(world, NULL, NULL));
+        CHECK_OK(symm_rendezvous(world));
+        CHECK_OK(symm_team_split(world, 0, 0, &team));
+        symm_team_destroy(team);
+    }
+    return 0;
+}
+
+static void steps_differ(void **state)
+{
+    static const int ranks[] = {2, 4};
+    assert_int_equal(run_for(state, body_steps, ranks, 2), 0);
+}
+
 static void teams_have_numbers_and_names(void **state)
 {
     static const int ranks[] = {3};
@@ -439,6 +467,7 @@ int main(void)
         cmocka_unit_test(failures_stay_in_their_team),
         cmocka_unit_test(teams_have_numbers_and_names),
         cmocka_unit_test(long_sites_differ),
+        cmocka_unit_test(steps_differ),
     };
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)
         tests[i].initial_state = shared;

@@ -428,6 +428,12 @@ static symm_status oob_sort(struct symm_oob_run *run, struct symm_oob_peer *peer
         return SYMM_OK;
     }
     if (oob_is_current(run, head)) {
+        /* Steps of one team have numbers in the order in which each rank makes them. */
+        if (head->kind == SYMM_OOB_DATA &&
+            !oob_same_step(head->what, run->exchange->what)) {
+            oob_see_elsewhere(peer, head);
+            return SYMM_OK;
+        }
         peer->elsewhere = false;
         if (head->kind == SYMM_OOB_DATA && !peer->got)
             return oob_take(run, peer, head, fds, taken);
