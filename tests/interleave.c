@@ -113,15 +113,27 @@ static enum interleave_verdict expect(struct world *w)
 
 /* ---- Memory ---------------------------------------------------------------------- */
 
-/* Of an op with a barrier inside, reads come before it and writes after it. */
+/* The phase in which a touch begins. Of an op with a barrier inside, reads come before it and
+ * writes after it. */
+static enum phase begin_of(const struct action *a, const struct touch *t)
+{
+    if (t->span == IN_REST)
+        return RESTING;
+    return a->inside && t->write ? SECOND_HALF : BODY;
+}
+
 static bool in_flight(const struct action *a, const struct touch *t, enum phase phase)
 {
-    return phase == (a->inside && t->write ? SECOND_HALF : BODY);
+    if (t->span == THROUGHOUT || t->span == AMONG_ITSELF)
+        return phase >= BODY && phase < DONE;
+    return phase == begin_of(a, t);
 }
 
 static bool clash(const struct action *a, const struct touch *t, int rank,
                   const struct touch *u, int other, bool same_item)
 {
+    if (!same_item && (t->span == AMONG_ITSELF || u->span == AMONG_ITSELF))
+        return false;
     if (!(t->write || u->write) || !(t->owners[rank] & u->owners[other]) ||
         t->first >= u->last || u->first >= t->last)
         return false;
@@ -129,7 +141,8 @@ static bool clash(const struct action *a, const struct touch *t, int rank,
         return true;
     if (t->buffer != u->buffer)
         return true;
-    return rank != other && t != u && !a->in_place;
+    return rank != other && t != u &&
+           (!a->in_place || t->span == IN_REST || u->span == IN_REST);
 }
 
 static enum interleave_verdict check_flights(const struct world *w,
@@ -148,7 +161,7 @@ static enum interleave_verdict check_flights(const struct world *w,
                 const struct action *b = &w->actions[w->list[other].action];
                 for (int k = 0; k < a->touch_count; k++)
                     for (int m = 0; m < b->touch_count; m++)
-                        if (in_flight(a, &a->touches[k], phase) &&
+                        if (begin_of(a, &a->touches[k]) == phase &&
                             ((r == rank && other == item && m != k) ||
                              in_flight(b, &b->touches[m], lane[1 + slot])) &&
                             clash(a, &a->touches[k], rank, &b->touches[m], r,
@@ -198,7 +211,7 @@ static enum interleave_verdict begin_body(const struct world *w, unsigned char *
     for (int pass = 0; verdict == INTERLEAVE_SAFE && pass < 2; pass++)
         for (int k = 0; k < a->touch_count; k++) {
             const struct touch *t = &a->touches[k];
-            for (int o = 0; o < w->ranks && in_flight(a, t, phase); o++)
+            for (int o = 0; o < w->ranks && begin_of(a, t) == phase; o++)
                 for (int p = t->first; t->owners[rank] >> o & 1 && p < t->last; p++) {
                     unsigned char *held = piece_of(w, state, o, p);
                     if (!t->write && pass == 0 && !finds(w, state, item, k, o, p))
@@ -234,6 +247,7 @@ static bool is_touched(const struct world *w, unsigned char *state, int owner,
                 const struct action *a = &w->actions[w->list[item].action];
                 for (int k = 0; k < a->touch_count; k++)
                     if (in_flight(a, &a->touches[k], lane[1 + slot]) &&
+                        a->touches[k].span != AMONG_ITSELF &&
                         a->touches[k].owners[r] >> owner & 1 &&
                         a->touches[k].first <= piece && piece < a->touches[k].last)
                         return true;
@@ -305,12 +319,14 @@ static int next_phase(const struct world *w, unsigned char *state, int rank, int
                       int slot, enum phase phase, bool *touches)
 {
     const struct action *a = &w->actions[w->list[item].action];
+    const int last = a->op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM ? RESTING : DONE;
     const int after =
         a->planned && a->planned->exit_barrier && a->op->kind != SYMM_PROGRAM_PUT
             ? LEAVING
-            : DONE;
+            : last;
 
-    *touches = phase == BODY || phase == INSIDE || phase == SECOND_HALF;
+    *touches = phase == BODY || phase == INSIDE || phase == SECOND_HALF ||
+               phase == RESTING || (phase == LEAVING && last == RESTING);
     switch (phase) {
     case IDLE:
         if (!may_start(w, state, rank, item, slot))
@@ -332,8 +348,10 @@ static int next_phase(const struct world *w, unsigned char *state, int rank, int
         return all_at(w, state, item, rank, ~0U, INSIDE) ? SECOND_HALF : -1;
     case SECOND_HALF:
         return after;
+    case RESTING:
+        return DONE;
     default:
-        return all_at(w, state, item, rank, ~0U, LEAVING) ? DONE : -1;
+        return all_at(w, state, item, rank, ~0U, LEAVING) ? last : -1;
     }
 }
 
@@ -430,7 +448,7 @@ static bool take_step(struct world *w, uint64_t index, int rank, int stream, int
         return false;
     state = copy_state(w, index);
     lane = lane_of(w, state, rank, stream);
-    if (phase == BODY || phase == SECOND_HALF)
+    if (phase == BODY || phase == SECOND_HALF || phase == RESTING)
         *verdict = begin_body(w, state, rank, item, (enum phase)phase);
     lane[1 + slot] = (unsigned char)phase;
     if (phase == DONE && is_put(w, item))

@@ -4,7 +4,8 @@
  * program.
  *
  * Each stream of each rank is a process that takes the ops in order, by small steps: start
- * (arrive), begin to access memory, pass the algorithm's own barrier, end the access, leave.
+ * (arrive), begin to access memory, pass the algorithm's own barrier, end the access, leave, and
+ * do the rest of an all_reduce_norm.
  * Steps of different processes interleave in every way that barriers, signals, depends and
  * streams allow. Each piece of each rank's arena remembers its last write and which ranks'
  * parts of it have arrived. A plan is unsafe if an access begins during a conflicting

@@ -72,7 +72,7 @@ static bool add_touch(struct world *w, struct action *a, int buffer, size_t byte
     return true;
 }
 
-static bool add_collective(struct world *w, struct action *a)
+static bool add_sum(struct world *w, struct action *a)
 {
     const symm_program_op *op = a->op;
     const symm_program_kind kind = op->kind;
@@ -94,7 +94,8 @@ static bool add_collective(struct world *w, struct action *a)
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         in = out = ALL;
-        a->in_place = broadcast || kind == SYMM_PROGRAM_ALL_REDUCE;
+        a->in_place = broadcast || kind == SYMM_PROGRAM_ALL_REDUCE ||
+                      kind == SYMM_PROGRAM_ALL_REDUCE_NORM;
         break;
     case SYMM_ALGORITHM_COPY_ENGINE:
         out = broadcast ? BY_ROOT : ALL;
@@ -110,6 +111,46 @@ static bool add_collective(struct world *w, struct action *a)
            (op->out < 0 || add_touch(w, a, op->out, op->result, true, out));
 }
 
+static bool add_own(struct world *w, struct action *a, symm_program_array array,
+                    size_t bytes, bool write)
+{
+    if (!array.given || array.buffer < 0)
+        return true;
+    if (!add_touch(w, a, array.buffer, bytes, write, OWN))
+        return false;
+    a->touches[a->touch_count - 1].span = write ? IN_REST : THROUGHOUT;
+    return true;
+}
+
+static size_t scale_bytes(const symm_program_norm *n, size_t rows)
+{
+    const size_t groups = (n->hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP;
+
+    return sizeof(float) * (n->quant == SYMM_NORM_QUANT_TENSOR ? 1
+                            : n->quant == SYMM_NORM_QUANT_ROW  ? rows
+                                                               : rows * groups);
+}
+
+static bool add_norm(struct world *w, struct action *a)
+{
+    const symm_program_op *op = a->op;
+    const symm_program_norm *n = &w->program->norms[op->norm];
+    const size_t row = n->hidden * symm_dtype_size(op->dtype);
+    const size_t scale = scale_bytes(n, op->count / n->hidden);
+
+    if (!add_sum(w, a) || !add_touch(w, a, op->in, op->result, false, OWN))
+        return false;
+    a->touches[a->touch_count - 1].span = AMONG_ITSELF;
+    return add_own(w, a, n->bias, row, false) &&
+           add_own(w, a, n->residual_in, op->result, false) &&
+           add_own(w, a, n->weight, row, false) &&
+           add_own(w, a, n->sum_out, op->result, true) &&
+           add_own(w, a, n->residual_out, op->result, true) &&
+           add_own(w, a, n->norm_out, op->result, true) &&
+           add_own(w, a, n->quant_out, op->count, true) &&
+           add_own(w, a, n->scale, scale, n->quant != SYMM_NORM_QUANT_TENSOR);
+}
+
 static bool add_action(struct world *w, struct action *a)
 {
     const symm_program_op *op = a->op;
@@ -118,8 +159,10 @@ static bool add_action(struct world *w, struct action *a)
     if (op->kind == SYMM_PROGRAM_PUT)
         return add_touch(w, a, op->in, op->count, false, OWN) &&
                add_touch(w, a, op->out, op->result, true, TO_NEXT);
+    if (op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return add_norm(w, a);
     if (a->planned)
-        return add_collective(w, a);
+        return add_sum(w, a);
     for (int k = 0; fits && k < op->buffer_count; k++)
         fits =
             add_touch(w, a, op->buffers[k], w->program->buffers[op->buffers[k]].bytes,
@@ -141,6 +184,31 @@ static bool add_cut(struct world *w, size_t offset)
     return true;
 }
 
+/* At the end of each array of an all_reduce_norm. */
+static bool cut_norm(struct world *w, const symm_program_op *op)
+{
+    const symm_program_norm *n = &w->program->norms[op->norm];
+    const size_t row = n->hidden * symm_dtype_size(op->dtype);
+    const struct {
+        symm_program_array array;
+        size_t bytes;
+    } ends[] = {{n->bias, row},
+                {n->weight, row},
+                {n->residual_in, op->result},
+                {n->sum_out, op->result},
+                {n->residual_out, op->result},
+                {n->norm_out, op->result},
+                {n->quant_out, op->count},
+                {n->scale, scale_bytes(n, op->count / n->hidden)}};
+    bool fits = true;
+
+    for (size_t i = 0; fits && i < sizeof(ends) / sizeof(*ends); i++)
+        if (ends[i].array.given && ends[i].array.buffer >= 0)
+            fits = add_cut(w, w->plan->buffers[ends[i].array.buffer].offset +
+                                  ends[i].bytes);
+    return fits;
+}
+
 /* Wherever some access begins or ends; pieces lie between neighbours. */
 static bool cut_arena(struct world *w)
 {
@@ -158,6 +226,8 @@ static bool cut_arena(struct world *w)
                                                    : symm_dtype_size(op->dtype)));
         if (fits && op->out >= 0)
             fits = add_cut(w, w->plan->buffers[op->out].offset + op->result);
+        if (fits && op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+            fits = cut_norm(w, op);
     }
     return fits;
 }

@@ -11,16 +11,22 @@
 #include "interleave.h"
 
 #define MAX_PIECES  64
-#define MAX_TOUCHES 8   /* of one op */
+#define MAX_TOUCHES 12  /* of one op */
 #define MAX_ITEMS   250 /* ops of all periods */
 #define FILLED      255 /* held by a piece that a free has filled */
 
 /* The progress of an op on a rank. */
-enum phase { IDLE, ARRIVED, BODY, INSIDE, SECOND_HALF, LEAVING, DONE };
+enum phase { IDLE, ARRIVED, BODY, INSIDE, SECOND_HALF, LEAVING, RESTING, DONE };
+
+/* When an op touches memory: in the collective, or in an all_reduce_norm from its start to its end
+ * (what the rank reads of its own), or after the sum. AMONG_ITSELF: a kernel that does all at once
+ * has its exit barrier at its end, so that only its own writes meet its reads of `in`. */
+enum span { IN_BODY, THROUGHOUT, IN_REST, AMONG_ITSELF };
 
 struct touch {
     int buffer, first, last; /* pieces, half-open */
     bool write;
+    enum span span;
     unsigned owners[INTERLEAVE_MAX_RANKS]; /* by toucher: bit set of ranks touched */
 };
 

@@ -12,7 +12,8 @@
 
 #include "harness.h"
 
-#define UNIT 768 /* bytes; a multiple of 256 that 2, 3 and 4 ranks can share */
+#define UNIT 768        /* bytes; a multiple of 256 that 2, 3 and 4 ranks can share */
+#define ROW  (UNIT / 4) /* float32 of a row of an all_reduce_norm */
 
 const struct plan_case_edit plan_case_no_edit = {.drop = -1,
                                                  .shrink = -1,
@@ -107,6 +108,51 @@ static void add_collective(struct maker *m, symm_program_op op)
     add_op(m, op);
 }
 
+/* An array on some buffer, on memory elsewhere, or none. */
+static symm_program_array draw_array(struct maker *m)
+{
+    const int kind = below(m->random, 8);
+
+    return (symm_program_array){
+        .given = kind < 5,
+        .buffer = kind < 4 ? below(m->random, m->program->buffer_count) : -1};
+}
+
+/* The library refuses many: arrays that overlap, sizes that do not fit. */
+static void add_norm(struct maker *m, symm_program_op op)
+{
+    symm_program_norm norm = {.size = sizeof(norm),
+                              .hidden = ROW,
+                              .dtype = SYMM_FLOAT32,
+                              .constant = below(m->random, 4) == 0,
+                              .residual_in = draw_array(m),
+                              .weight = draw_array(m),
+                              .norm_out = draw_array(m),
+                              .residual_out = draw_array(m)};
+
+    op.kind = SYMM_PROGRAM_ALL_REDUCE_NORM;
+    op.in = below(m->random, m->program->buffer_count);
+    op.partition =
+        below(m->random, 3) ? 0 : below(m->random, m->program->partition_count);
+    op.count = below(m->random, 3) ? 0 : ROW;
+    if (below(m->random, 2)) /* as programs really look */
+        norm.residual_out = norm.residual_in;
+    if (below(m->random, 4) == 0)
+        norm.norm_out = (symm_program_array){true, op.in};
+    if (below(m->random, 3) == 0)
+        norm.bias = draw_array(m);
+    if (below(m->random, 3) == 0)
+        norm.sum_out = draw_array(m);
+    if (below(m->random, 3) == 0) {
+        norm.quant = (symm_norm_quant)(1 + below(m->random, SYMM_NORM_QUANT_COUNT - 1));
+        norm.quant_out = draw_array(m);
+        norm.scale = draw_array(m);
+        norm.quant_out.given = norm.scale.given = true;
+    }
+    must_work(symm_program_add_norm(m->program, &norm, &op.norm));
+    add_op(m, op);
+}
+
 static void add_put(struct maker *m, symm_program_op op)
 {
     symm_program_op wait = {.kind = SYMM_PROGRAM_WAIT, .stream = op.stream};
@@ -134,7 +180,7 @@ static void add_any(struct maker *m)
 {
     symm_program_op op = {
         .stream = below(m->random, 3) ? 0 : below(m->random, m->program->stream_count)};
-    const int kind = below(m->random, 20);
+    const int kind = below(m->random, 23);
     int buffers[2] = {below(m->random, m->program->buffer_count),
                       below(m->random, m->program->buffer_count)};
 
@@ -145,7 +191,11 @@ static void add_any(struct maker *m)
         add_op(m, op);
     } else if (kind < 16) {
         add_collective(m, op);
-    } else if (kind < 18 || m->program->stream_count == 1) {
+    } else if (kind < 19) {
+        for (int tries = 0, ops = m->program->op_count;
+             tries < 20 && m->program->op_count == ops; tries++)
+            add_norm(m, op);
+    } else if (kind < 21 || m->program->stream_count == 1) {
         add_put(m, op);
     } else {
         op.kind = SYMM_PROGRAM_DEPEND;
@@ -253,6 +303,8 @@ symm_program *plan_case_edit(const symm_program *p, const struct plan_case_edit 
             op.stream = edit->stream;
         if (i == edit->early)
             op.early_start = !op.early_start;
+        if (op.norm >= 0)
+            must_work(symm_program_add_norm(copy, &p->norms[op.norm], &op.norm));
         if (i == edit->shrink) {
             op.partition = edit->partition;
             op.root = 0;
@@ -293,8 +345,11 @@ static struct plan_case *new_case(const symm_program *program)
         const symm_program_op *op = &program->ops[i];
         if (!op->site || op->kind == SYMM_PROGRAM_WAIT)
             continue;
-        plan->ops[plan->op_count++] = (symm_plan_op){
-            .site = op->site, .algorithm = SYMM_ALGORITHM_PUT, .channel = op->stream};
+        plan->ops[plan->op_count++] =
+            (symm_plan_op){.site = op->site,
+                           .algorithm = SYMM_ALGORITHM_PUT,
+                           .channel = op->stream,
+                           .norm = op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM};
     }
     return c;
 }
@@ -477,6 +532,26 @@ void plan_case_free(struct plan_case *c)
     free(c);
 }
 
+static void print_norm(const symm_program_norm *n)
+{
+    const struct {
+        const char *name;
+        symm_program_array array;
+    } arrays[] = {{"bias", n->bias},
+                  {"residual_in", n->residual_in},
+                  {"weight", n->weight},
+                  {"sum_out", n->sum_out},
+                  {"residual_out", n->residual_out},
+                  {"norm_out", n->norm_out},
+                  {"quant_out", n->quant_out},
+                  {"scale", n->scale}};
+
+    fprintf(stderr, "; quant %d", (int)n->quant);
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
+        if (arrays[i].array.given)
+            fprintf(stderr, " %s b%d", arrays[i].name, arrays[i].array.buffer);
+}
+
 void plan_case_print(const symm_program *program, const symm_plan *plan)
 {
     const symm_plan_op *planned = plan->ops;
@@ -505,6 +580,8 @@ void plan_case_print(const symm_program *program, const symm_plan *plan)
                     planned->exit_barrier ? " exit" : "");
             planned++;
         }
+        if (op->norm >= 0)
+            print_norm(&program->norms[op->norm]);
         fprintf(stderr, "\n");
     }
 }

@@ -15,6 +15,7 @@
 #ifndef SYMM_PLAN_H
 #define SYMM_PLAN_H
 
+#include "symm/norm.h"
 #include "symm/symm.h"
 
 #ifdef __cplusplus
@@ -37,7 +38,8 @@ extern "C" {
     X(READ, 6, "read")                                                                 \
     X(PUT, 7, "put")                                                                   \
     X(WAIT, 8, "wait")                                                                 \
-    X(DEPEND, 9, "depend")
+    X(DEPEND, 9, "depend")                                                             \
+    X(ALL_REDUCE_NORM, 10, "all_reduce_norm")
 
 typedef enum symm_program_kind {
 #define SYMM_PROGRAM_KIND_ENUM(name, value, json) SYMM_PROGRAM_##name = value,
@@ -71,6 +73,24 @@ typedef struct symm_program_buffer {
     uint64_t alloc_id; /* by which the program asks for it; default: 1 + its index */
 } symm_program_buffer;
 
+/* An array of an all_reduce_norm beside `in`. */
+typedef struct symm_program_array {
+    bool given; /* false: the call has NULL there */
+    int buffer; /* -1: memory that is no buffer of the program */
+} symm_program_array;
+
+/* What an all_reduce_norm has beside the fields of its op; symm/norm.h says what each array is. */
+typedef struct symm_program_norm {
+    size_t size;
+    size_t hidden;    /* columns of a row */
+    symm_dtype dtype; /* of the rows, if `in` is raw; else 0, or that of `in` */
+    symm_norm_quant quant;
+    bool constant; /* SYMM_NORM_CONSTANT: no op of the program writes weight or bias */
+    symm_program_array bias, residual_in, weight; /* read */
+    symm_program_array sum_out, residual_out, norm_out, quant_out;
+    symm_program_array scale; /* SYMM_NORM_QUANT_TENSOR: read; else written */
+} symm_program_norm;
+
 /* One op; the same struct describes it to symm_program_add_op. Indices count from 0. */
 typedef struct symm_program_op {
     size_t size;
@@ -80,8 +100,10 @@ typedef struct symm_program_op {
     const char *site;   /* collectives and puts: unique; wait: the put's; else NULL */
     const int *buffers; /* write, read */
     int buffer_count;
-    int partition;  /* collectives, put (and wait: its put's); 0 = world */
-    int in, out;    /* buffers; out -1: private. put: src, dst */
+    int partition; /* collectives, put (and wait: its put's); 0 = world */
+    /* buffers; out -1: private. put: src, dst. all_reduce_norm: out is derived, the array
+     * that takes the sums before the rest of the call is done */
+    int in, out;
     size_t count;   /* elements of `in` that take part; 0 = all. put: bytes, derived */
     symm_op reduce; /* all_reduce, reduce_scatter */
     int root;       /* broadcast: rank in its list */
@@ -92,6 +114,7 @@ typedef struct symm_program_op {
     symm_dtype dtype; /* of the collective: that of `in`; derived */
     size_t result;    /* bytes that arrive in out or dst; derived */
     bool up_to; /* collectives, put: `count` (of a put: src) is the most of any call */
+    int norm; /* all_reduce_norm: an index from symm_program_add_norm; else derived, -1 */
 } symm_program_op;
 
 typedef struct symm_program {
@@ -110,6 +133,8 @@ typedef struct symm_program {
     /* op_count indices of ops, an order in which one thread can issue them (each wait
      * after its put, each stream in its own order); NULL until symm_program_finish */
     const int *order;
+    const symm_program_norm *norms; /* symm_program_op.norm is an index of them */
+    int norm_count;
 } symm_program;
 
 /*
@@ -137,12 +162,16 @@ SYMM_API symm_status symm_program_add_bytes(symm_program *program, const char *n
 /* The id by which the running program asks for the buffer: above 0, each once. */
 SYMM_API symm_status symm_program_set_alloc_id(symm_program *program, int buffer,
                                                uint64_t alloc_id) SYMM_MUST_CHECK;
+/* For the ops that get its index as `norm`, which check it: they know its rows. */
+SYMM_API symm_status symm_program_add_norm(symm_program *program,
+                                           const symm_program_norm *norm,
+                                           int *index) SYMM_MUST_CHECK;
 /* op->size must be set; fields that its kind does not use are ignored. */
 SYMM_API symm_status symm_program_add_op(symm_program *program,
                                          const symm_program_op *op) SYMM_MUST_CHECK;
 /*
- * Checks the whole: each wait has its put, no alloc_id is there twice, and the ops can run
- * in some order. Called by
+ * Checks the whole: each wait has its put, no alloc_id is there twice, no op writes a weight or
+ * bias that an all_reduce_norm declares constant, and the ops can run in some order. Called by
  * symm_plan_make and by the readers; adding anything afterwards takes it back.
  */
 SYMM_API symm_status symm_program_finish(symm_program *program) SYMM_MUST_CHECK;
@@ -273,6 +302,7 @@ typedef struct symm_plan_op {
     symm_algorithm algorithm;
     int channel; /* of its group's team: ops of different streams never share one */
     bool entry_barrier, exit_barrier;
+    bool norm; /* an all_reduce_norm; the barriers are those of its sum */
     /* Buffers whose bytes no op touches from this op's end on a rank to their next write.
      * Lives that no single op ends are not listed. */
     const int *frees;

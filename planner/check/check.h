@@ -26,6 +26,7 @@ enum check_point {
     CHECK_MIDDLE,
     CHECK_BODY,
     CHECK_END,
+    CHECK_REST, /* all_reduce_norm, after the exit barrier of the sum; accesses begin there */
 };
 
 struct check_access {

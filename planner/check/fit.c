@@ -15,6 +15,9 @@
  *   write, read        own buffers, from the start to the end
  * "Pushed": a rank completes only with data of the others (of a broadcast: the root's), so
  * after they have started.
+ * An all_reduce_norm is an all_reduce of sums into one of its outputs, an exit barrier if peers
+ * touch arrays in it, and a part that touches the rank's own arrays alone. That part, or a kernel
+ * that does both, reads arrays from the start and writes them when all sums have arrived.
  */
 #include "check/check.h"
 
@@ -122,9 +125,9 @@ static struct check_access *touch(struct check *c, struct check_op *op, int buff
 /* Why the algorithm cannot do the collective; NULL: it can. */
 static const char *objection(const symm_program_op *o, symm_algorithm algorithm)
 {
-    const bool sums =
-        o->kind == SYMM_PROGRAM_ALL_REDUCE || o->kind == SYMM_PROGRAM_REDUCE_SCATTER;
-    const bool all = o->kind == SYMM_PROGRAM_ALL_REDUCE;
+    const bool all =
+        o->kind == SYMM_PROGRAM_ALL_REDUCE || o->kind == SYMM_PROGRAM_ALL_REDUCE_NORM;
+    const bool sums = all || o->kind == SYMM_PROGRAM_REDUCE_SCATTER;
 
     switch (algorithm) {
     case SYMM_ALGORITHM_LL_PUSH:
@@ -203,6 +206,58 @@ static bool touch_collective(struct check *c, struct check_op *op)
     return true;
 }
 
+static size_t scales_of(const symm_program_norm *n, size_t rows)
+{
+    if (n->quant == SYMM_NORM_QUANT_TENSOR)
+        return 1;
+    if (n->quant == SYMM_NORM_QUANT_ROW)
+        return rows;
+    return rows * ((n->hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP);
+}
+
+static void touch_array(struct check *c, struct check_op *op, symm_program_array array,
+                        size_t bytes, bool write)
+{
+    struct check_access *made;
+
+    if (!array.given || array.buffer < 0)
+        return;
+    made = touch(c, op, array.buffer, bytes, write, CHECK_SELF);
+    made->from = write ? CHECK_REST : CHECK_PASS;
+    made->to = CHECK_END;
+}
+
+static bool touch_norm(struct check *c, struct check_op *op)
+{
+    const symm_program_op *o = op->op;
+    const symm_program_norm *n = &c->program->norms[o->norm];
+    const size_t all = o->count * symm_dtype_size(o->dtype);
+    const size_t row = n->hidden * symm_dtype_size(o->dtype);
+    const size_t scales = scales_of(n, o->count / n->hidden) * sizeof(float);
+    const bool reads_scale = n->quant == SYMM_NORM_QUANT_TENSOR;
+
+    touch_array(c, op, n->bias, row, false);
+    touch_array(c, op, n->residual_in, all, false);
+    touch_array(c, op, n->weight, row, false);
+    if (reads_scale)
+        touch_array(c, op, n->scale, scales, false);
+    if (!touch_collective(c, op))
+        return false;
+    touch_array(c, op, n->sum_out, all, true);
+    touch_array(c, op, n->residual_out, all, true);
+    touch_array(c, op, n->norm_out, all, true);
+    touch_array(c, op, n->quant_out, o->count, true);
+    if (!reads_scale)
+        touch_array(c, op, n->scale, scales, true);
+    if (op->exit || op->pushed || op->planned->algorithm == SYMM_ALGORITHM_ENGINE)
+        return true;
+    return symm__check_refuse_op(
+        c, op,
+        " has no exit barrier: by %s peers touch a rank's arrays, which the rank "
+        "overwrites after the sum",
+        symm_algorithm_name(op->planned->algorithm));
+}
+
 /* Whether `in` may be `out`: no peer reads bytes that the same op overwrites. */
 static bool may_be_in_place(const struct check *c, const struct check_op *op)
 {
@@ -239,7 +294,9 @@ static bool fit_inside_op(struct check *c, const struct check_op *op)
                     c, op, " uses buffers %s and %s at once, and they share bytes",
                     c->program->buffers[a->buffer].name,
                     c->program->buffers[b->buffer].name);
-            if (a->buffer == b->buffer && op->planned && !may_be_in_place(c, op))
+            /* What an all_reduce_norm writes after its exit barrier no peer reads any more. */
+            if (a->buffer == b->buffer && op->planned && b->from != CHECK_REST &&
+                (a->write || b->write) && !may_be_in_place(c, op))
                 return symm__check_refuse_op(
                     c, op,
                     " cannot be in place in buffer %s: with %s a rank reads what "
@@ -262,6 +319,10 @@ static bool fit_op(struct check *c, struct check_op *op)
             return symm__check_refuse_op(c, op, ": %s%s is not for such an op",
                                          symm_algorithm_name(op->planned->algorithm),
                                          op->exit ? " with an exit barrier" : "");
+        if (op->planned->norm != (o->kind == SYMM_PROGRAM_ALL_REDUCE_NORM))
+            return symm__check_refuse_op(c, op, ": the plan has %s at this site",
+                                         op->planned->norm ? "an all_reduce_norm"
+                                                           : "no all_reduce_norm");
         if (op->planned->up_to != (!o->up_to ? 0
                                    : put     ? o->count
                                              : o->count * symm_dtype_size(o->dtype)))
@@ -271,7 +332,7 @@ static bool fit_op(struct check *c, struct check_op *op)
         if (put) {
             touch(c, op, o->in, o->count, false, CHECK_SELF)->to = CHECK_END;
             touch(c, op, o->out, o->result, true, CHECK_SENDER)->to = CHECK_END;
-        } else if (!touch_collective(c, op)) {
+        } else if (op->planned->norm ? !touch_norm(c, op) : !touch_collective(c, op)) {
             return false;
         }
     }
@@ -408,7 +469,8 @@ bool symm__check_fit(struct check *c)
         return false;
     c->op_count = program->op_count;
     for (int i = 0; i < c->op_count; i++)
-        accesses += (size_t)program->ops[i].buffer_count + 2;
+        accesses += (size_t)program->ops[i].buffer_count +
+                    (program->ops[i].kind == SYMM_PROGRAM_ALL_REDUCE_NORM ? 10 : 2);
     c->ops = symm__pool_alloc(&c->pool, (size_t)c->op_count + 1, sizeof(*c->ops));
     c->accesses = symm__pool_alloc(&c->pool, accesses, sizeof(*c->accesses));
     c->places = symm__pool_alloc(

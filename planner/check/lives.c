@@ -37,6 +37,17 @@ static bool list_touches(struct check *c)
     return true;
 }
 
+/* Whether the op reads the buffer that it writes. */
+static bool reads_too(const struct check *c, const struct check_access *write)
+{
+    const struct check_op *op = &c->ops[write->op];
+
+    for (int k = 0; k < op->access_count; k++)
+        if (!op->accesses[k].write && op->accesses[k].buffer == write->buffer)
+            return true;
+    return false;
+}
+
 static void find_begin(const struct check *c, struct check_life *life)
 {
     size_t read = 0;
@@ -46,9 +57,7 @@ static void find_begin(const struct check *c, struct check_life *life)
             read = life->touch[t]->bytes;
     for (int t = 0; t < life->touch_count && !life->begin; t++) {
         struct check_access *access = life->touch[t];
-        const symm_program_op *op = c->ops[access->op].op;
-        const bool reads = op->kind != SYMM_PROGRAM_WRITE && op->in == access->buffer;
-        if (access->write && !reads && access->bytes >= read)
+        if (access->write && access->bytes >= read && !reads_too(c, access))
             life->begin = access;
     }
     life->always = life->touch_count == 0 || (!life->begin && c->program->loop);

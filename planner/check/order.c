@@ -10,7 +10,8 @@
  *          early_start, of all but the last one that runs a kernel
  *   entry barrier, a barrier inside, pushed data: what every member of the list knew at that
  *          point (pushed data of a broadcast: what the root knew)
- *   exit barrier: what every member knew at the end of its body
+ *   exit barrier: what every member knew at the end of its body. What follows the sum of an
+ *          all_reduce_norm begins after it
  *   wait: what the sender knew at the end of the put. The k-th wait is met by the k-th put:
  *          puts of one site from one rank write one buffer, so they are ordered themselves
  *   depend: what is certain at the end of the last op before it in the list on that stream
@@ -231,7 +232,7 @@ static bool play_collective(struct play *play, int position)
     come_to(play, position, CHECK_BODY);
     if (op->exit)
         meet(play, partition, -1);
-    return true;
+    return begin_accesses(play, position, CHECK_REST);
 }
 
 static void play_wait(struct play *play, const struct check_op *op)

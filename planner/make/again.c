@@ -35,12 +35,13 @@ static symm_status take_op(struct again *again, int index, const struct names *s
 {
     const symm_program_op *op = &again->program->ops[index];
     const bool put = op->kind == SYMM_PROGRAM_PUT;
+    const bool norm = op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM;
     const int found = symm__names_find(sites, op->site);
     const symm_plan_op *old = found < 0 ? NULL : &again->old->ops[found];
     struct choice *choice = again->choice;
     struct traits traits;
 
-    if (old && (put != (old->algorithm == SYMM_ALGORITHM_PUT) ||
+    if (old && (put != (old->algorithm == SYMM_ALGORITHM_PUT) || norm != old->norm ||
                 (!put && symm__algorithm_objection(op, old->algorithm))))
         old = NULL;
     choice->algorithms[index] =

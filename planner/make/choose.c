@@ -169,6 +169,7 @@ static symm_status close_choice(struct chooser *chooser, struct choice *choice)
         return status;
     memcpy(order->entry, choice->entry, ops * sizeof(bool));
     memcpy(order->exit, choice->exit, ops * sizeof(bool));
+    symm__order_require(order);
     status = symm__order_run(order);
     if (status != SYMM_OK)
         return status;

@@ -105,6 +105,7 @@ static void fill_ops(struct plan_private *private, const symm_program *program,
                            .channel = channels[op->stream],
                            .entry_barrier = choice->entry[i],
                            .exit_barrier = choice->exit[i],
+                           .norm = op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM,
                            .up_to = symm__program_up_to(op)};
     }
 }

@@ -92,6 +92,7 @@ static void read_op(struct json_members *at, void *arg)
     symm__take_int(at, "channel", 0, INT32_MAX, &op->channel);
     symm__take_flag(at, "entry_barrier", &op->entry_barrier);
     symm__take_flag(at, "exit_barrier", &op->exit_barrier);
+    symm__take_flag(at, "norm", &op->norm);
     take_indices(at, plan, "frees", true, &op->frees, &op->free_count);
     if (json_object_get(at->object, "up_to"))
         symm__take_size(at, "up_to", INT64_MAX, &op->up_to);

@@ -40,6 +40,7 @@ static void put_op(struct json_out *out, const symm_plan_op *op)
         op->exit_barrier);
     if (op->free_count > 0)
         put_list(out, ",\"frees\":[", op->frees, op->free_count);
+    symm__json_put(out, op->norm ? ",\"norm\":true" : "");
     symm__json_write(out, ",\"site\":%s", op->site);
     if (op->up_to)
         symm__json_write(out, ",\"up_to\":%zu", op->up_to);

@@ -51,6 +51,11 @@ static symm_status try_without(struct order *order, bool *barrier,
     return status;
 }
 
+static bool must_stay(const struct order *order, int op)
+{
+    return symm__op_traits(&order->program->ops[op], order->algorithms[op]).must_exit;
+}
+
 symm_status symm__plan_prune(struct order *order, struct choice *choice,
                              struct lifetimes *lives)
 {
@@ -65,7 +70,7 @@ symm_status symm__plan_prune(struct order *order, struct choice *choice,
 
     for (int i = 2 * ops - 1; i >= 0 && status == SYMM_OK && budget >= price; i--) {
         bool *barrier = i % 2 ? &order->exit[i / 2] : &order->entry[i / 2];
-        if (!*barrier)
+        if (!*barrier || (i % 2 && must_stay(order, i / 2)))
             continue;
         status = try_without(order, barrier, lives, pairs, count);
         dropped = dropped || !*barrier;

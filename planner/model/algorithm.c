@@ -11,12 +11,8 @@
 
 #include "model/program_private.h"
 
-struct traits symm__op_traits(const symm_program_op *op, symm_algorithm algorithm)
+static struct traits collective_traits(symm_algorithm algorithm)
 {
-    if (op->kind == SYMM_PROGRAM_PUT)
-        return (struct traits){.entry = true};
-    if (!symm__is_collective(op->kind))
-        return (struct traits){.entry = false};
     switch (algorithm) {
     case SYMM_ALGORITHM_LL_PUSH:
     case SYMM_ALGORITHM_LAMPORT_PUSH:
@@ -32,11 +28,26 @@ struct traits symm__op_traits(const symm_program_op *op, symm_algorithm algorith
     }
 }
 
+struct traits symm__op_traits(const symm_program_op *op, symm_algorithm algorithm)
+{
+    struct traits traits;
+
+    if (op->kind == SYMM_PROGRAM_PUT)
+        return (struct traits){.entry = true};
+    if (!symm__is_collective(op->kind))
+        return (struct traits){.entry = false};
+    traits = collective_traits(algorithm);
+    /* What follows the sum overwrites arrays of which peers read, or write, a part. */
+    traits.must_exit = op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM && traits.exit;
+    return traits;
+}
+
 const char *symm__algorithm_objection(const symm_program_op *op,
                                       symm_algorithm algorithm)
 {
     const bool in_place = op->out == op->in;
     const bool sums = symm__is_reduction(op->kind);
+    const bool all = symm__kind_of_sum(op->kind) == SYMM_PROGRAM_ALL_REDUCE;
 
     switch (algorithm) {
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
@@ -49,10 +60,10 @@ const char *symm__algorithm_objection(const symm_program_op *op,
         return in_place ? "in place a peer may still read what is overwritten" : NULL;
     case SYMM_ALGORITHM_TWO_SHOT_PUSH:
     case SYMM_ALGORITHM_TWO_SHOT_PULL:
-        return op->kind == SYMM_PROGRAM_ALL_REDUCE ? NULL : "it only does all_reduce";
+        return all ? NULL : "it only does all_reduce";
     case SYMM_ALGORITHM_TWO_SHOT_INPLACE:
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
-        if (op->kind != SYMM_PROGRAM_ALL_REDUCE)
+        if (!all)
             return "plans have it for all_reduce only";
         return op->out < 0 ? "it writes every peer's out, and this one has none" : NULL;
     case SYMM_ALGORITHM_COPY_ENGINE:
@@ -139,6 +150,40 @@ static int collective_accesses(const symm_program_op *op, int index,
     return 2;
 }
 
+/* The sum, and what follows it: the rank's own arrays are read from the start on, and written
+ * when its sums are complete and peers are done with its arrays. Reads stand first, since the
+ * op itself orders them before its writes. */
+static int norm_accesses(const symm_program *program, int index,
+                         symm_algorithm algorithm, struct access *accesses)
+{
+    const symm_program_op *op = &program->ops[index];
+    struct norm_array arrays[NORM_ARRAYS];
+    int count = 0;
+
+    symm__norm_list(program, op, arrays);
+    for (int written = 0; written < 2; written++) {
+        for (int i = 0; i < NORM_ARRAYS; i++)
+            if (arrays[i].where.buffer >= 0 && arrays[i].written == (written == 1))
+                accesses[count++] =
+                    (struct access){.op = index,
+                                    .buffer = arrays[i].where.buffer,
+                                    .writes = arrays[i].written,
+                                    .who = ACTOR_OWNER,
+                                    .from = written ? POINT_REST : POINT_PASS,
+                                    .to = POINT_END};
+        if (!written)
+            count += collective_accesses(op, index, algorithm, accesses + count);
+    }
+    return count;
+}
+
+size_t symm__op_most_accesses(const symm_program_op *op)
+{
+    if (op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return 2 + NORM_ARRAYS;
+    return 2 + (size_t)op->buffer_count;
+}
+
 int symm__op_accesses(const symm_program *program, int index, symm_algorithm algorithm,
                       struct access *accesses)
 {
@@ -148,6 +193,8 @@ int symm__op_accesses(const symm_program *program, int index, symm_algorithm alg
         return 0;
     if (op->kind == SYMM_PROGRAM_WRITE || op->kind == SYMM_PROGRAM_READ)
         return local_accesses(op, index, accesses);
+    if (op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return norm_accesses(program, index, algorithm, accesses);
     if (op->kind != SYMM_PROGRAM_PUT)
         return collective_accesses(op, index, algorithm, accesses);
     accesses[0] = (struct access){.op = index,

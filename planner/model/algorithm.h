@@ -18,7 +18,10 @@ enum point {
     POINT_READ,   /* two_shot_pull: its reads of peers are over */
     POINT_MIDDLE, /* two_shot_pull: past the barrier that is built in */
     POINT_BODY,   /* its accesses are over: an exit barrier's arrival */
-    POINT_END
+    POINT_END,
+    /* Of an all_reduce_norm, after the exit barrier of its sum: what follows the sum begins. No
+     * moment: accesses that begin there end at POINT_END. */
+    POINT_REST
 };
 
 /* Which ranks touch the copy of a buffer that a rank owns. */
@@ -44,6 +47,7 @@ struct access {
 /* What orders the ranks of a list beside the plan's barriers. */
 struct traits {
     bool entry, exit; /* the plan may set these barriers */
+    bool must_exit;   /* the exit barrier is always set: the op itself relies on it */
     bool push;        /* each end is after every start (broadcast: the root's) */
     bool middle;      /* each end is after every POINT_READ */
 };
@@ -54,7 +58,10 @@ struct traits symm__op_traits(const symm_program_op *op, symm_algorithm algorith
 const char *symm__algorithm_objection(const symm_program_op *op,
                                       symm_algorithm algorithm);
 
-/* One access for each buffer that an op touches, at most max(2, buffer_count); the count. */
+/* How many accesses an op has at most. */
+size_t symm__op_most_accesses(const symm_program_op *op);
+/* One access for each buffer that an op touches, of an all_reduce_norm one for each array and one
+ * for the sums; the count. */
 int symm__op_accesses(const symm_program *program, int index, symm_algorithm algorithm,
                       struct access *accesses);
 

@@ -51,9 +51,10 @@ symm_status symm_costs_hash(const symm_costs *costs, uint64_t *hash)
 static struct symm_cost_call as_cost_call(const symm_program *program,
                                           const symm_program_op *op)
 {
+    const symm_program_kind kind = symm__kind_of_sum(op->kind);
     struct symm_cost_call call = {
-        .collective = op->kind,
-        .data = symm__cost_data(op->kind, op->dtype, op->reduce),
+        .collective = kind,
+        .data = symm__cost_data(kind, op->dtype, op->reduce),
         .in_place = op->out == op->in,
         .ranks = program->partitions[op->partition].length,
         .bytes = (double)op->count,
@@ -79,13 +80,15 @@ double symm__cost_op(const struct symm_costs *costs, const symm_program *program
     return symm__cost_body(costs, &call, algorithm, curves[algorithm]);
 }
 
-/* Those that a collective needs at least: the data are there and, if peers write, have
- * arrived. */
+/* Those that a collective needs at least: the data are there and, if peers write, or if the rank
+ * overwrites what peers read, they are done. */
 static int least_barriers(const symm_program_op *op, symm_algorithm algorithm)
 {
-    if (!symm__op_traits(op, algorithm).entry)
+    const struct traits traits = symm__op_traits(op, algorithm);
+
+    if (!traits.entry)
         return 0;
-    return algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
+    return traits.must_exit || algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
                    algorithm == SYMM_ALGORITHM_COPY_ENGINE ||
                    algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT
                ? 2

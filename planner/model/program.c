@@ -32,7 +32,8 @@ const char *symm_program_kind_name(symm_program_kind kind)
 
 bool symm__is_collective(symm_program_kind kind)
 {
-    return kind >= SYMM_PROGRAM_ALL_REDUCE && kind <= SYMM_PROGRAM_ALL_TO_ALL;
+    return (kind >= SYMM_PROGRAM_ALL_REDUCE && kind <= SYMM_PROGRAM_ALL_TO_ALL) ||
+           kind == SYMM_PROGRAM_ALL_REDUCE_NORM;
 }
 
 bool symm__is_communication(symm_program_kind kind)
@@ -42,7 +43,13 @@ bool symm__is_communication(symm_program_kind kind)
 
 bool symm__is_reduction(symm_program_kind kind)
 {
-    return kind == SYMM_PROGRAM_ALL_REDUCE || kind == SYMM_PROGRAM_REDUCE_SCATTER;
+    return kind == SYMM_PROGRAM_ALL_REDUCE || kind == SYMM_PROGRAM_REDUCE_SCATTER ||
+           kind == SYMM_PROGRAM_ALL_REDUCE_NORM;
+}
+
+symm_program_kind symm__kind_of_sum(symm_program_kind kind)
+{
+    return kind == SYMM_PROGRAM_ALL_REDUCE_NORM ? SYMM_PROGRAM_ALL_REDUCE : kind;
 }
 
 size_t symm__program_up_to(const symm_program_op *op)
@@ -206,6 +213,7 @@ void symm_program_destroy(symm_program *program)
     free(program->partitions);
     free(program->buffers);
     free(program->ops);
+    free((void *)(uintptr_t)program->norms);
     free(program);
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "model/json_member.h"
+#include "model/program_norm_json.h"
 #include "model/program_private.h"
 #include "util/dtype.h"
 #include "util/status.h"
@@ -276,7 +277,10 @@ static void read_collective(struct reading *reading)
     symm_program_op *op = &reading->op;
 
     op->in = named(reading, "in", "buffer", symm__program_buffer, REQUIRED);
-    op->out = named(reading, "out", "buffer", symm__program_buffer, -1);
+    if (op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+        symm__norm_read(at, reading->program, &op->norm);
+    else
+        op->out = named(reading, "out", "buffer", symm__program_buffer, -1);
     read_reduce(at, op);
     if (op->kind == SYMM_PROGRAM_BROADCAST && json_object_get(at->object, "root"))
         symm__take_int(at, "root", 0,
@@ -310,7 +314,7 @@ static void read_kind(struct json_members *at, symm_program_kind *kind)
     }
     symm__member_refuse(at, value,
                         "write read all_reduce reduce_scatter all_gather broadcast "
-                        "all_to_all put wait depend");
+                        "all_to_all put wait depend all_reduce_norm");
 }
 
 static void read_op(struct json_members *at, void *arg)

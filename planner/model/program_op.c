@@ -159,6 +159,8 @@ static symm_status take_collective(struct adding *at)
         status = check_buffer(at, "in", at->op.in);
     if (status != SYMM_OK)
         return status;
+    if (at->op.kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return symm__norm_take(program, &at->op);
     at->op.dtype = program->buffers[at->op.in].dtype;
     if (!symm__is_reduction(at->op.kind))
         at->op.reduce = SYMM_SUM;
@@ -237,7 +239,8 @@ static symm_program_op neutral(const symm_program_op *given)
                           .in = -1,
                           .out = -1,
                           .put = -1,
-                          .on = -1};
+                          .on = -1,
+                          .norm = -1};
     const bool local =
         given->kind == SYMM_PROGRAM_WRITE || given->kind == SYMM_PROGRAM_READ;
 
@@ -258,6 +261,8 @@ static symm_program_op neutral(const symm_program_op *given)
         op.root = given->root;
         op.shift = given->kind == SYMM_PROGRAM_PUT ? given->shift : 0;
         op.up_to = given->up_to;
+        if (given->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+            op.norm = given->norm;
     }
     return op;
 }
@@ -276,7 +281,8 @@ symm_status symm_program_add_op(symm_program *program, const symm_program_op *op
     if (!symm_program_kind_name(op->kind))
         return refuse(&at, "op",
                       "found %d, allowed: write read all_reduce reduce_scatter "
-                      "all_gather broadcast all_to_all put wait depend",
+                      "all_gather broadcast all_to_all put wait depend "
+                      "all_reduce_norm",
                       (int)op->kind);
     if (program->op_count == SYMM_PROGRAM_MAX_OPS)
         return symm__program_refuse(program, "ops: found one more, allowed: %d ops",
@@ -423,6 +429,8 @@ symm_status symm_program_finish(symm_program *program)
             return status;
     }
     status = symm__program_check_ids(program);
+    if (status == SYMM_OK)
+        status = symm__norm_check_constant(program);
     if (status != SYMM_OK)
         return status;
     order =

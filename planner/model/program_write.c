@@ -71,9 +71,43 @@ static void put_partitions(struct json_out *out, const symm_program *program)
     symm__json_put(out, "}");
 }
 
+static void put_array(struct json_out *out, const symm_program *program,
+                      const char *key, symm_program_array array)
+{
+    if (!array.given)
+        return;
+    symm__json_put(out, key);
+    if (array.buffer < 0)
+        symm__json_put(out, "true");
+    else
+        symm__json_write(out, "%s", program->buffers[array.buffer].name);
+}
+
+static void put_norm(struct json_out *out, const symm_program *program,
+                     const symm_program_op *op)
+{
+    const symm_program_norm *norm = &program->norms[op->norm];
+
+    symm__json_put(out, ",\"norm\":{");
+    put_array(out, program, "\"bias\":", norm->bias);
+    symm__json_put(out, norm->bias.given ? "," : "");
+    symm__json_write(out, "\"constant\":%i,\"dtype\":%s,\"hidden\":%zu", norm->constant,
+                     symm_dtype_name(op->dtype), norm->hidden);
+    put_array(out, program, ",\"norm_out\":", norm->norm_out);
+    symm__json_write(out, ",\"quant\":%s", symm__norm_quant_name(norm->quant));
+    put_array(out, program, ",\"quant_out\":", norm->quant_out);
+    put_array(out, program, ",\"residual_in\":", norm->residual_in);
+    put_array(out, program, ",\"residual_out\":", norm->residual_out);
+    put_array(out, program, ",\"scale\":", norm->scale);
+    put_array(out, program, ",\"sum_out\":", norm->sum_out);
+    put_array(out, program, ",\"weight\":", norm->weight);
+    symm__json_put(out, "}");
+}
+
 static void put_op(struct json_out *out, const symm_program *program,
                    const symm_program_op *op)
 {
+    const bool norm = op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM;
     const bool put = op->kind == SYMM_PROGRAM_PUT;
     const bool collective = symm__is_collective(op->kind);
     const char *in = op->in < 0 ? NULL : program->buffers[op->in].name;
@@ -93,12 +127,14 @@ static void put_op(struct json_out *out, const symm_program *program,
         symm__json_write(out, ",\"group\":%s", program->partitions[op->partition].name);
     if (collective)
         symm__json_write(out, ",\"in\":%s", in);
+    if (norm)
+        put_norm(out, program, op);
     if (op->kind == SYMM_PROGRAM_DEPEND)
         symm__json_write(out, ",\"on\":%s", program->streams[op->on]);
     symm__json_write(out, ",\"op\":%s", symm_program_kind_name(op->kind));
-    if (collective && to)
+    if (collective && to && !norm)
         symm__json_write(out, ",\"out\":%s", to);
-    if (symm__is_reduction(op->kind))
+    if (symm__is_reduction(op->kind) && !norm)
         symm__json_write(out, ",\"reduce\":%s", symm_op_name(op->reduce));
     if (op->kind == SYMM_PROGRAM_BROADCAST)
         symm__json_write(out, ",\"root\":%d", op->root);

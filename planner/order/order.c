@@ -139,7 +139,7 @@ static symm_status list_accesses(struct order *order)
     int count = 0;
 
     for (int i = 0; i < program->op_count; i++)
-        most += 2 + (size_t)program->ops[i].buffer_count;
+        most += symm__op_most_accesses(&program->ops[i]);
     order->accesses = symm__pool_alloc(pool, most + 1, sizeof(*order->accesses));
     order->access_start =
         symm__pool_alloc(pool, (size_t)program->op_count + 1, sizeof(int));
@@ -158,20 +158,59 @@ static symm_status list_accesses(struct order *order)
     return SYMM_OK;
 }
 
+static void extend(size_t *extents, int buffer, size_t bytes)
+{
+    if (buffer >= 0 && extents[buffer] < bytes)
+        extents[buffer] = bytes;
+}
+
 /* The bytes of each buffer, counted from its start, that some op reads. */
 static void find_extents(const symm_program *program, size_t *extents)
 {
+    struct norm_array arrays[NORM_ARRAYS];
+
     for (int i = 0; i < program->op_count; i++) {
         const symm_program_op *op = &program->ops[i];
         size_t bytes = op->count;
         if (symm__is_collective(op->kind))
             bytes *= symm_dtype_size(op->dtype);
-        if (op->in >= 0 && extents[op->in] < bytes)
-            extents[op->in] = bytes;
+        extend(extents, op->in, bytes);
         for (int k = 0; k < op->buffer_count; k++)
             if (op->kind == SYMM_PROGRAM_READ)
-                extents[op->buffers[k]] = program->buffers[op->buffers[k]].bytes;
+                extend(extents, op->buffers[k], program->buffers[op->buffers[k]].bytes);
+        if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
+            continue;
+        symm__norm_list(program, op, arrays);
+        for (int k = 0; k < NORM_ARRAYS; k++)
+            if (!arrays[k].written)
+                extend(extents, arrays[k].where.buffer, arrays[k].bytes);
     }
+}
+
+/* Whether an all_reduce_norm writes all of these bytes and reads none of the buffer. */
+static bool norm_renews(const symm_program *program, const symm_program_op *op,
+                        int buffer, size_t bytes)
+{
+    struct norm_array arrays[NORM_ARRAYS];
+    bool renews = false;
+
+    symm__norm_list(program, op, arrays);
+    for (int k = 0; k < NORM_ARRAYS; k++) {
+        if (arrays[k].where.buffer != buffer)
+            continue;
+        if (!arrays[k].written)
+            return false;
+        renews = arrays[k].bytes >= bytes;
+    }
+    return renews && op->in != buffer;
+}
+
+static bool call_renews(const symm_program *program, const symm_program_op *op,
+                        int buffer, size_t bytes)
+{
+    if (op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return norm_renews(program, op, buffer, bytes);
+    return op->in != op->out && op->result >= bytes;
 }
 
 /* A write in part leaves old bytes that are still needed; one in place reads them. */
@@ -182,9 +221,9 @@ static void mark_renewals(struct order *order, const size_t *extents)
     for (int a = 0; a < order->access_start[program->op_count]; a++) {
         struct access *access = &order->accesses[a];
         const symm_program_op *op = &program->ops[access->op];
-        access->renews = access->writes &&
-                         (op->kind == SYMM_PROGRAM_WRITE ||
-                          (op->in != op->out && op->result >= extents[access->buffer]));
+        access->renews = access->writes && (op->kind == SYMM_PROGRAM_WRITE ||
+                                            call_renews(program, op, access->buffer,
+                                                        extents[access->buffer]));
     }
 }
 
@@ -294,6 +333,13 @@ static symm_status list_chains(struct order *order)
     return order->access_pool.failed ? symm__program_nomem(order->program) : SYMM_OK;
 }
 
+void symm__order_require(struct order *order)
+{
+    for (int i = 0; i < order->program->op_count; i++)
+        if (symm__op_traits(&order->program->ops[i], order->algorithms[i]).must_exit)
+            order->exit[i] = true;
+}
+
 symm_status symm__order_set(struct order *order, const symm_algorithm *algorithms)
 {
     const size_t ops = (size_t)order->program->op_count;
@@ -304,6 +350,7 @@ symm_status symm__order_set(struct order *order, const symm_algorithm *algorithm
     order->algorithms = algorithms;
     memset(order->entry, 0, ops * sizeof(bool));
     memset(order->exit, 0, ops * sizeof(bool));
+    symm__order_require(order);
     status = list_accesses(order);
     if (status == SYMM_OK)
         status = sort_touches(order);

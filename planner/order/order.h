@@ -64,9 +64,11 @@ struct order {
 symm_status symm__order_init(struct order *order,
                              const symm_program *program) SYMM_MUST_CHECK;
 void symm__order_finish(struct order *order);
-/* After order->algorithms was set; entry and exit are cleared. */
+/* Clears entry and exit, but for the barriers that symm__order_require sets. */
 symm_status symm__order_set(struct order *order,
                             const symm_algorithm *algorithms) SYMM_MUST_CHECK;
+/* Sets the exit barriers that are a part of their ops; after the caller has written exit. */
+void symm__order_require(struct order *order);
 /*
  * Sets the barriers that the program needs by itself, whatever memory its buffers share, in
  * addition to those that are set; then fills before_first. SYMM_ERR_INVALID: two accesses

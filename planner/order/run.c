@@ -164,8 +164,8 @@ static symm_status check_prior(struct run *run, const struct access *access,
     return run->fixed ? SYMM_OK : mend(run, access, prior, period);
 }
 
-/* Compares it with the accesses to its buffer before it, back to the last write. A read is
- * compared with that write alone, which was compared with the accesses before it. */
+/* Compares it with the accesses of other ops to its buffer before it, back to the last write. A
+ * read is compared with that write alone, which was compared with the accesses before it. */
 static symm_status check_access(struct run *run, int index)
 {
     const struct order *order = run->order;
@@ -189,6 +189,8 @@ static symm_status check_access(struct run *run, int index)
             period--;
         }
         const struct access *prior = &order->accesses[touch[at]];
+        if (prior->op == access->op && period == run->period)
+            continue; /* the op itself orders them, with the barriers that it must have */
         symm_status status = check_prior(run, access, prior, period);
         if (status != SYMM_OK || prior->writes)
             return status;
@@ -347,7 +349,7 @@ static symm_status play_collective(struct run *run, int op)
     reach(run, op, POINT_BODY);
     if (order->exit[op])
         meet(run, op);
-    return status;
+    return status == SYMM_OK ? begin_accesses(run, op, POINT_REST) : status;
 }
 
 static symm_status play_op(struct run *run, int op)

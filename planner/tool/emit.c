@@ -204,6 +204,7 @@ static void put_ops(struct emit *emit)
             op->channel);
         put(emit, ", .entry_barrier = %s, .exit_barrier = %s",
             op->entry_barrier ? "true" : "false", op->exit_barrier ? "true" : "false");
+        put(emit, op->norm ? ", .norm = true" : "");
         put_list(emit, "frees", op->frees, "free_count", op->free_count);
         put(emit, ", .up_to = %zu},\n", op->up_to);
     }

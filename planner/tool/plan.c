@@ -130,8 +130,23 @@ static void print_plan(FILE *file, const symm_plan *plan)
 
 /* ---- Drawing --------------------------------------------------------------------- */
 
-static bool touches(const symm_program_op *op, int buffer)
+static bool norm_touches(const symm_program_norm *norm, int buffer)
 {
+    const symm_program_array arrays[] = {
+        norm->bias,         norm->residual_in, norm->weight,    norm->sum_out,
+        norm->residual_out, norm->norm_out,    norm->quant_out, norm->scale};
+
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
+        if (arrays[i].given && arrays[i].buffer == buffer)
+            return true;
+    return false;
+}
+
+static bool touches(const symm_program *program, const symm_program_op *op, int buffer)
+{
+    if (op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM &&
+        norm_touches(&program->norms[op->norm], buffer))
+        return true;
     for (int i = 0; i < op->buffer_count; i++)
         if (op->buffers[i] == buffer)
             return true;
@@ -149,7 +164,7 @@ static struct svg_box box_of(const symm_program *program, const symm_plan *plan,
     bool begun = false;
 
     for (int i = 0; i < program->op_count; i++) {
-        if (!touches(&program->ops[program->order[i]], b))
+        if (!touches(program, &program->ops[program->order[i]], b))
             continue;
         if (!begun)
             box.x0 = i;
