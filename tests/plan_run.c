@@ -103,6 +103,52 @@ symm_program *plan_run_ring(int world)
     return program;
 }
 
+static void add_local(symm_program *program, symm_program_kind kind, int buffer)
+{
+    add_op(program,
+           (symm_program_op){.kind = kind, .buffers = &buffer, .buffer_count = 1});
+}
+
+static void add_layer(symm_program *program, int i)
+{
+    const symm_program_array residual = {true, PLAN_RUN_RESIDUAL};
+    const symm_program_norm norm = {.size = sizeof(norm),
+                                    .hidden = PLAN_RUN_HIDDEN,
+                                    .constant = true,
+                                    .residual_in = residual,
+                                    .residual_out = residual,
+                                    .weight = {true, PLAN_RUN_WEIGHT},
+                                    .norm_out = {true, PLAN_RUN_OUT + i}};
+    symm_program_op op = {
+        .kind = SYMM_PROGRAM_ALL_REDUCE_NORM, .in = PLAN_RUN_IN + i, .out = -1};
+    char site[16];
+
+    snprintf(site, sizeof(site), "n%d", i);
+    op.site = site;
+    add_local(program, SYMM_PROGRAM_WRITE, PLAN_RUN_IN + i);
+    assert_int_equal(symm_program_add_norm(program, &norm, &op.norm), SYMM_OK);
+    add_op(program, op);
+    add_local(program, SYMM_PROGRAM_READ, PLAN_RUN_OUT + i);
+}
+
+symm_program *plan_run_layers(int world)
+{
+    symm_program *program;
+
+    assert_int_equal(symm_program_create("layers", world, true, &program), SYMM_OK);
+    for (int i = 0; i < PLAN_RUN_LAYERS; i++)
+        add_buffer(program, "in", i);
+    add_buffer(program, "residual", 0);
+    add_buffer(program, "weight", 0);
+    for (int i = 0; i < PLAN_RUN_LAYERS; i++)
+        add_buffer(program, "out", i);
+    add_local(program, SYMM_PROGRAM_WRITE, PLAN_RUN_RESIDUAL);
+    for (int i = 0; i < PLAN_RUN_LAYERS; i++)
+        add_layer(program, i);
+    add_local(program, SYMM_PROGRAM_READ, PLAN_RUN_RESIDUAL);
+    return program;
+}
+
 /* Plans the program, lets `change` spoil the plan, and writes it into the plan_run_folder. */
 void plan_run_write(symm_program *program, const char *algorithm, const char *file,
                     void (*change)(symm_plan *plan))

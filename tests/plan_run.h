@@ -25,6 +25,18 @@ symm_program *plan_run_together(int world);
 /* Each rank writes src0, puts it into the next rank's dst0 at hop0, waits, reads; then the
  * same with src1, dst1, hop1. */
 symm_program *plan_run_ring(int world);
+#define PLAN_RUN_LAYERS 3
+enum {
+    PLAN_RUN_IN,
+    PLAN_RUN_RESIDUAL = PLAN_RUN_LAYERS,
+    PLAN_RUN_WEIGHT,
+    PLAN_RUN_OUT,
+    PLAN_RUN_LAYER_BUFFERS = PLAN_RUN_OUT + PLAN_RUN_LAYERS
+};
+#define PLAN_RUN_HIDDEN (PLAN_RUN_WORDS / 4) /* 4 rows */
+/* A loop of layers: each input is written and goes into an all_reduce_norm at n0, n1, ... with the
+ * residual in place and a constant weight; its norm is read. At the end the residual is. */
+symm_program *plan_run_layers(int world);
 /* Plans the program, calls `change` (may be NULL) to spoil the plan, which then has no hash,
  * and writes it into the folder; destroys the program. */
 void plan_run_write(symm_program *program, const char *algorithm, const char *file,

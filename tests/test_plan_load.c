@@ -92,29 +92,130 @@ static int body_right(symm_ctx *ctx, void *arg)
     return plan_run_close(team, buffers, 3);
 }
 
+/* ---- all_reduce_norm ------------------------------------------------------------------ */
+
+#define NORM_PERIODS 20
+
+static void draw(float *words, uint64_t seed)
+{
+    for (int i = 0; i < PLAN_RUN_WORDS; i++)
+        words[i] = (float)(int64_t)(harness_random(&seed) % 2001 - 1000) / 512;
+}
+
+/* The arrays of a layer, in buffers that share bytes or in memory of the rank's own. */
+static symm_norm layer(float *const x[PLAN_RUN_LAYER_BUFFERS], int i, uint32_t flags)
+{
+    return (symm_norm){.size = sizeof(symm_norm),
+                       .rows = PLAN_RUN_WORDS / PLAN_RUN_HIDDEN,
+                       .hidden = PLAN_RUN_HIDDEN,
+                       .dtype = SYMM_FLOAT32,
+                       .flags = flags,
+                       .eps = 1e-6f,
+                       .in = x[PLAN_RUN_IN + i],
+                       .residual_in = x[PLAN_RUN_RESIDUAL],
+                       .residual_out = x[PLAN_RUN_RESIDUAL],
+                       .weight = x[PLAN_RUN_WEIGHT],
+                       .norm_out = x[PLAN_RUN_OUT + i]};
+}
+
+/* One period; adds what differs between the run on the plan and the other to *wrong. */
+static int run_layers(symm_team *team, float *const planned[], float *const apart[],
+                      int period, int *wrong)
+{
+    const uint64_t seed = (uint64_t)(period * 64 + symm_team_rank(team));
+    char site[16];
+
+    draw(planned[PLAN_RUN_RESIDUAL], (uint64_t)period);
+    memcpy(apart[PLAN_RUN_RESIDUAL], planned[PLAN_RUN_RESIDUAL], PLAN_RUN_BYTES);
+    for (int i = 0; i < PLAN_RUN_LAYERS; i++) {
+        const symm_norm on_plan = layer(planned, i, SYMM_NORM_CONSTANT);
+        const symm_norm other = layer(apart, i, 0);
+        const symm_call call = {.size = sizeof(call), .site = site};
+
+        snprintf(site, sizeof(site), "n%d", i);
+        draw(planned[PLAN_RUN_IN + i], seed * PLAN_RUN_LAYERS + (uint64_t)i);
+        memcpy(apart[PLAN_RUN_IN + i], planned[PLAN_RUN_IN + i], PLAN_RUN_BYTES);
+        CHECK_OK(symm_all_reduce_norm(team, &other, NULL, NULL));
+        CHECK_OK(symm_all_reduce_norm(team, &on_plan, &call, NULL));
+        *wrong += memcmp(planned[PLAN_RUN_OUT + i], apart[PLAN_RUN_OUT + i],
+                         PLAN_RUN_BYTES) != 0;
+    }
+    *wrong += memcmp(planned[PLAN_RUN_RESIDUAL], apart[PLAN_RUN_RESIDUAL],
+                     PLAN_RUN_BYTES) != 0;
+    return 0;
+}
+
+static int body_norms(symm_ctx *ctx, void *arg)
+{
+    symm_team *team = symm_team_world(ctx);
+    symm_buffer *buffers[PLAN_RUN_LAYER_BUFFERS];
+    float *planned[PLAN_RUN_LAYER_BUFFERS], *apart[PLAN_RUN_LAYER_BUFFERS];
+    float *block = calloc(PLAN_RUN_LAYER_BUFFERS, PLAN_RUN_BYTES);
+    char named[64];
+    int wrong = 0;
+
+    CHECK(block != NULL);
+    CHECK_OK(plan_run_load(team, "plan"));
+    CHECK_ZERO(plan_run_place_all(team, buffers, PLAN_RUN_LAYER_BUFFERS));
+    CHECK_OK(symm_rendezvous(team));
+    CHECK(symm_buffer_ptr(buffers[PLAN_RUN_IN]) ==
+          symm_buffer_ptr(buffers[PLAN_RUN_IN + 2])); /* they do share bytes */
+    for (int b = 0; b < PLAN_RUN_LAYER_BUFFERS; b++) {
+        planned[b] = symm_buffer_ptr(buffers[b]);
+        apart[b] = block + (size_t)b * PLAN_RUN_WORDS;
+    }
+    draw(planned[PLAN_RUN_WEIGHT], 7);
+    memcpy(apart[PLAN_RUN_WEIGHT], planned[PLAN_RUN_WEIGHT], PLAN_RUN_BYTES);
+    for (int k = 0; k < NORM_PERIODS; k++)
+        CHECK_ZERO(run_layers(team, planned, apart, k, &wrong));
+    CHECK_MESSAGE(wrong == 0, "%s: %d wrong arrays", (const char *)arg, wrong);
+    snprintf(named, sizeof(named), "(planned: %s,", (const char *)arg);
+    CHECK_MESSAGE(strstr(symm_explain(team), named), "%s", symm_explain(team));
+    free(block);
+    return plan_run_close(team, buffers, PLAN_RUN_LAYER_BUFFERS);
+}
+
+/* By every algorithm the arrays of layers share bytes, and have the bits of arrays that do not. */
+static void norms(void **state)
+{
+    (void)state;
+    setenv("SYMM_CHECK", "plan", 1);
+    for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
+        const char *name = symm_algorithm_name((symm_algorithm)a);
+        struct harness h = {
+            .ranks = 3, .body = body_norms, .arg = (void *)(uintptr_t)name};
+
+        if (a == SYMM_ALGORITHM_COPY_ENGINE) /* it does not reduce */
+            continue;
+        plan_run_write(plan_run_layers(3), name, "plan", NULL);
+        assert_int_equal(harness_run_both(h), 0);
+    }
+    unsetenv("SYMM_CHECK");
+}
+
 /* Sums whose partial sums are rounded keep to the plan's algorithm, too: without the plan they
  * would read and write peers' memory here, and the plan has no barriers for that. */
 static int body_partial(symm_ctx *ctx, void *arg)
 {
     symm_team *team = symm_team_world(ctx);
-    const symm_call call = {.size = sizeof(call), .site = "s0"};
+    const symm_call call = {.size = sizeof(call), .site = "n0"};
     symm_norm norm = {.size = sizeof(norm),
-                      .rows = 2,
-                      .hidden = PLAN_RUN_WORDS,
+                      .rows = 1,
+                      .hidden = PLAN_RUN_HIDDEN,
                       .dtype = SYMM_BFLOAT16,
                       .flags = SYMM_NORM_ROUND_PARTIAL};
-    symm_buffer *buffer;
+    symm_buffer *buffers[PLAN_RUN_LAYER_BUFFERS];
 
     (void)arg;
     CHECK_OK(plan_run_load(team, "plan"));
-    CHECK_ZERO(plan_run_place_all(team, &buffer, 1));
+    CHECK_ZERO(plan_run_place_all(team, buffers, PLAN_RUN_LAYER_BUFFERS));
     CHECK_OK(symm_rendezvous(team));
-    memset(symm_buffer_ptr(buffer), 0, PLAN_RUN_BYTES);
-    norm.in = norm.norm_out = symm_buffer_ptr(buffer);
+    memset(symm_buffer_ptr(buffers[0]), 0, PLAN_RUN_BYTES);
+    norm.in = norm.norm_out = symm_buffer_ptr(buffers[0]);
     CHECK_OK(symm_all_reduce_norm(team, &norm, &call, NULL));
     CHECK_MESSAGE(strstr(symm_explain(team), " took copy_in "), "%s",
                   symm_explain(team));
-    return plan_run_close(team, &buffer, 1);
+    return plan_run_close(team, buffers, PLAN_RUN_LAYER_BUFFERS);
 }
 
 static void partial_sums(void **state)
@@ -122,7 +223,7 @@ static void partial_sums(void **state)
     struct harness h = {.ranks = 3, .body = body_partial};
 
     (void)state;
-    plan_run_write(plan_run_cycle(3, 1), "copy_in", "plan", NULL);
+    plan_run_write(plan_run_layers(3), "copy_in", "plan", NULL);
     assert_int_equal(harness_run_both(h), 0);
 }
 
@@ -369,7 +470,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(places),       cmocka_unit_test(algorithms),
-        cmocka_unit_test(partial_sums), cmocka_unit_test(dropped_barrier),
+        cmocka_unit_test(norms),        cmocka_unit_test(partial_sums), cmocka_unit_test(dropped_barrier),
         cmocka_unit_test(teams),        cmocka_unit_test(streams),
         cmocka_unit_test(puts_in_turn), cmocka_unit_test(put_barrier_left_out),
     };

@@ -244,6 +244,59 @@ static int norm_elsewhere(symm_team *team, symm_buffer *other, symm_buffer *cons
     return 0;
 }
 
+/* A site that the plan has as another call: named with both kinds, on each rank by itself, and the
+ * right call can follow. */
+static int body_kinds(symm_ctx *ctx, void *arg)
+{
+    symm_team *team = symm_team_world(ctx);
+    const bool *layers = arg;
+    const int count = *layers ? PLAN_RUN_LAYER_BUFFERS : 1;
+    const symm_call call = {.size = sizeof(call), .site = *layers ? "n0" : "s0"};
+    symm_buffer *b[PLAN_RUN_LAYER_BUFFERS];
+    float out[PLAN_RUN_WORDS], residual[PLAN_RUN_WORDS] = {0};
+    symm_norm norm = {.size = sizeof(norm),
+                      .rows = 4,
+                      .hidden = PLAN_RUN_HIDDEN,
+                      .dtype = SYMM_FLOAT32,
+                      .residual_out = residual};
+
+    CHECK_OK(plan_run_load(team, "plan"));
+    CHECK_ZERO(plan_run_place_all(team, b, count));
+    CHECK_OK(symm_rendezvous(team));
+    plan_run_fill(b[0], 1);
+    norm.in = symm_buffer_ptr(b[0]);
+    if (*layers) {
+        CHECK_STATUS(plan_run_reduce(team, "n0", b[0], out), SYMM_ERR_INVALID);
+        CHECK_ERROR("has an all_reduce_norm at 'n0', and the call is all_reduce,");
+        CHECK_STATUS(symm_put_signal(team, symm_buffer_ptr(b[0]), out, 4, 0, 0, &call,
+                                     NULL),
+                     SYMM_ERR_INVALID);
+        CHECK_ERROR("has an all_reduce_norm at 'n0', and the call is symm_put_signal");
+        CHECK_OK(symm_all_reduce_norm(team, &norm, &call, NULL));
+        CHECK(plan_run_wrong(residual, (float)symm_team_size(team)) == 0);
+    } else {
+        CHECK_STATUS(symm_all_reduce_norm(team, &norm, &call, NULL), SYMM_ERR_INVALID);
+        CHECK_ERROR("has a collective that is no all_reduce_norm at 's0', and the call "
+                    "is all_reduce_norm,");
+        CHECK_OK(plan_run_reduce(team, "s0", b[0], out));
+        CHECK(plan_run_wrong(out, (float)symm_team_size(team)) == 0);
+    }
+    return plan_run_close(team, b, count);
+}
+
+static void other_kinds(void **state)
+{
+    (void)state;
+    for (int layers = 0; layers < 2; layers++) {
+        bool arg = layers;
+        struct harness h = {.ranks = 2, .body = body_kinds, .arg = &arg};
+
+        plan_run_write(layers ? plan_run_layers(2) : plan_run_cycle(2, 1),
+                       "one_shot_pull", "plan", NULL);
+        assert_int_equal(harness_run_both(h), 0);
+    }
+}
+
 /* b0 is freed where s1's entry barrier has shown that nobody reads it any more. */
 static int body_checked(symm_ctx *ctx, void *arg)
 {
@@ -395,7 +448,7 @@ static void planted_plans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),       cmocka_unit_test(different_plans),
+        cmocka_unit_test(refused),       cmocka_unit_test(different_plans), cmocka_unit_test(other_kinds),
         cmocka_unit_test(checked),       cmocka_unit_test(check_value),
         cmocka_unit_test(planted_plans),
     };

@@ -275,9 +275,10 @@ static symm_status find_planned(const char *what, struct transfer *t,
     }
     return symm__fail(
         SYMM_ERR_INVALID,
-        "plan '%s' has a collective at '%s', and the call is %s; give each "
-        "call site a name of its own",
-        t->planned->plan->path, site, what);
+        "plan '%s' has %s at '%s', and the call is %s; give each call site a name of "
+        "its own",
+        t->planned->plan->path,
+        t->planned->op->norm ? "an all_reduce_norm" : "a collective", site, what);
 }
 
 /* in, out: as the caller gave them. */

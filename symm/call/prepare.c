@@ -165,6 +165,14 @@ static symm_status find_planned(const symm_team *team, const struct symm_request
                           "plan '%s' has a put at '%s', and the call is %s; give each "
                           "call site a name of its own",
                           planned->plan->path, call->site, symm__kind_name(rq->kind));
+    if (planned->op->norm != (rq->norm != NULL))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "plan '%s' has %s at '%s', and the call is %s, which touches "
+                          "other arrays; make the plan of a program that has this call",
+                          planned->plan->path,
+                          planned->op->norm ? "an all_reduce_norm"
+                                            : "a collective that is no all_reduce_norm",
+                          call->site, symm__kind_name(rq->kind));
     if (call->algorithm &&
         strcmp(call->algorithm, symm_algorithm_name(planned->op->algorithm)) != 0)
         return symm__fail(

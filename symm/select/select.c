@@ -359,7 +359,8 @@ symm_status symm__choose_norm(const struct symm_select_query *q,
 }
 
 /* A fused kernel where there is one, since pushes touch no peer's arrays; else an all_reduce that
- * the plan is right with. The rest then overwrites input or output, so peers have to be done. */
+ * the plan is right with. The rest then overwrites input or output: where peers touch these, the
+ * plan has the exit barrier, as the checker of plans demands. */
 symm_status symm__choose_planned_norm(const struct symm_select_query *q,
                                       enum symm_algorithm planned, bool by_size,
                                       struct symm_selection *answer, uint64_t *part,
@@ -372,7 +373,6 @@ symm_status symm__choose_planned_norm(const struct symm_select_query *q,
         return symm__choose_norm(q, answer, part);
     }
     *part = 0;
-    *barriers |= SYMM_BARRIER_EXIT;
     sum.kind = SYMM_KIND_ALL_REDUCE;
     return symm__choose_planned(&sum, planned, by_size, answer, barriers, extra);
 }
