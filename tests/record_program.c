@@ -48,6 +48,10 @@ struct options {
     bool peers;   /* asks for a peer's address of buffer 1 */
     bool forces;  /* buffer 2's calls name their algorithm */
     bool norm;    /* an all_reduce_norm of buffers 0 to 3 */
+    bool layers;  /* two all_reduce_norms, instead of sums */
+    bool inside;  /* the first one's result begins inside its buffer */
+    bool twice;   /* both have one site */
+    bool weighs;  /* each step fills the weight, too, which is declared constant */
     bool warm;    /* a step in front of the first period */
 };
 
@@ -209,9 +213,109 @@ static int normalise(struct rank *r)
     return 0;
 }
 
+/* ---- Layers ----------------------------------------------------------------------- */
+
+/* Buffers of two layers. The weight is filled once, in front of all steps. */
+enum { FIRST, RESIDUAL, NORM, SECOND, QUANT, WEIGHT };
+#define ROWS 4
+
+/* All of a buffer, or less. */
+static size_t hidden_of(const struct rank *r)
+{
+    return r->o->inside ? COUNT / ROWS - 50 : COUNT / ROWS;
+}
+
+/* The first has a constant weight. The second is in place, and quantised into a buffer that was
+ * placed as float32; its scales are the rank's own. */
+static symm_norm layer(const struct rank *r, float *const *x, int second, float *scales)
+{
+    symm_norm norm = {.size = sizeof(norm),
+                      .rows = ROWS,
+                      .hidden = hidden_of(r),
+                      .dtype = SYMM_FLOAT32,
+                      .flags = second ? 0 : SYMM_NORM_CONSTANT,
+                      .eps = 1e-6f,
+                      .in = x[FIRST],
+                      .residual_in = x[RESIDUAL],
+                      .residual_out = x[RESIDUAL],
+                      .weight = x[WEIGHT],
+                      .norm_out = x[NORM]};
+
+    if (second) {
+        norm.in = norm.norm_out = x[SECOND];
+        norm.quant = SYMM_NORM_QUANT_ROW;
+        norm.quant_out = x[QUANT];
+        norm.scale = scales;
+    }
+    return norm;
+}
+
+static void compare(struct rank *r, const void *found, const void *wanted, size_t bytes)
+{
+    r->wrong += memcmp(found, wanted, bytes) != 0;
+}
+
+/* Calls on memory of the rank's own, which no plan knows, and on the buffers give the same. */
+static int one_layer(struct rank *r, float *const *own, int second)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = second && !r->o->twice ? "second" : "first"};
+    const int in = second ? SECOND : FIRST;
+    float own_scales[ROWS], scales[ROWS], *x[BUFFERS];
+    const symm_norm own_norm = layer(r, own, second, own_scales);
+    const size_t elements = ROWS * own_norm.hidden;
+    symm_norm norm;
+
+    memcpy(x, r->x, sizeof(x));
+    x[NORM] += r->o->inside ? 100 : 0;
+    norm = layer(r, x, second, scales);
+    for (int i = 0; i < COUNT; i++)
+        own[in][i] = r->x[in][i] = value_of(r->me * i % 7, in, r->step);
+    TRY(wrote(r, in, NULL));
+    TRY(symm_all_reduce_norm(r->world, &own_norm, NULL, NULL));
+    TRY(symm_all_reduce_norm(r->world, &norm, &call, NULL));
+    TRY(read_it(r, second ? SECOND : NORM, NULL));
+    compare(r, norm.norm_out, own_norm.norm_out, elements * sizeof(float));
+    if (!second)
+        return 0;
+    TRY(read_it(r, QUANT, NULL));
+    compare(r, norm.quant_out, own_norm.quant_out, elements);
+    compare(r, scales, own_scales, sizeof(scales));
+    return 0;
+}
+
+static int run_layers(struct rank *r)
+{
+    float *block = calloc(BUFFERS, COUNT * sizeof(float)), *own[BUFFERS];
+    int status;
+
+    if (!block)
+        return 1;
+    for (int b = 0; b < BUFFERS; b++)
+        own[b] = block + (size_t)b * COUNT;
+    memcpy(own[WEIGHT], r->x[WEIGHT], COUNT * sizeof(float));
+    for (int i = 0; i < COUNT; i++)
+        own[RESIDUAL][i] = r->x[RESIDUAL][i] = value_of(i % 11, RESIDUAL, r->step);
+    TRY(wrote(r, RESIDUAL, NULL));
+    if (r->o->weighs)
+        TRY(wrote(r, WEIGHT, NULL));
+    status = one_layer(r, own, 0);
+    if (status == 0)
+        status = one_layer(r, own, 1);
+    if (status == 0) {
+        TRY(read_it(r, RESIDUAL, NULL));
+        compare(r, r->x[RESIDUAL], own[RESIDUAL], COUNT * sizeof(float));
+    }
+    free(block);
+    return status;
+}
+
 static int one_step(struct rank *r)
 {
     const int last = r->o->ring ? 4 : r->o->root ? 3 : BUFFERS;
+
+    if (r->o->layers)
+        return run_layers(r);
 
     if (r->o->dies && r->me == 1 && r->step == 1)
         raise(SIGKILL);
@@ -264,6 +368,8 @@ static int open_all(struct rank *r)
         r->x[b] = symm_buffer_ptr(r->buffers[b]);
     if (r->o->peers && !symm_buffer_peer_ptr(r->buffers[1], (r->me + 1) % r->size))
         return 1;
+    for (int i = 0; i < COUNT && r->o->layers; i++)
+        r->x[WEIGHT][i] = (float)(i % 5);
     if (r->o->shares && r->me == 0)
         printf("%s\n", r->x[0] == r->x[1] ? "shared" : "apart");
     return 0;
@@ -345,7 +451,8 @@ int main(int argc, char **argv)
         {"dies", &o.dies},      {"leaves", &o.leaves},   {"plans", &o.plans},
         {"bigids", &o.big_ids}, {"threads", &o.threads}, {"shares", &o.shares},
         {"warm", &o.warm},      {"peers", &o.peers},     {"forces", &o.forces},
-        {"sizes", &o.sizes},    {"norm", &o.norm}};
+        {"sizes", &o.sizes},    {"norm", &o.norm},       {"layers", &o.layers},
+        {"inside", &o.inside},  {"twice", &o.twice},     {"weighs", &o.weighs}};
     struct rank rank = {.o = &o};
 
     for (int i = 1; i < argc; i++) {

@@ -122,13 +122,31 @@ planned peers 3 notes periods peers
 planned forces 3 notes periods forces
 [ "$(arena forces)" = $((2 * one)) ] && [ "$(ops forces)" = 5 ] || fail "forces: $(arena forces)"
 
-# Plans have no op for an all_reduce_norm: it stays outside, and each of its arrays is alone.
+# An all_reduce_norm is an op, and its arrays are ordered by it.
 planned norm 3 notes periods norm
-[ "$(arena norm)" = $((5 * one)) ] && [ "$(ops norm)" = 6 ] || fail "norm: arena $(arena norm)"
-grep -q "1 call.* outside.*all_reduce_norm at 'norm'" <(tr '\n' ' ' <"$work/said") ||
-    { fail "norm: not named"; cat "$work/said"; }
+[ "$(arena norm)" = $((5 * one)) ] && [ "$(ops norm)" = 7 ] || fail "norm: arena $(arena norm)"
 planned normalone 2 periods norm
-[ "$(arena normalone)" = "$(dedicated normalone)" ] || fail "norm: arena $(arena normalone)"
+[ "$(arena normalone)" = "$(dedicated normalone)" ] && [ "$(ops normalone)" = 7 ] ||
+    fail "norm alone: arena $(arena normalone)"
+# The weight, which no annotation names, is alone, and the residual lives. The quantised result is
+# shorter than what is read of its buffer, so that lives always. An input and a result are left.
+planned layers 3 notes periods layers
+[ "$(arena layers)" = $((5 * one)) ] && [ "$(ops layers)" = 2 ] || fail "layers: arena $(arena layers)"
+[ "$(jq -c '[.ops[] | select(.norm) | .norm | [.norm_out, .quant, .weight, .scale, .constant]]' \
+    "$work/layers.json")" = '[["b102","none","b105",null,false],["b103","row","b105",true,false]]' ] ||
+    { fail "layers: which arrays?"; jq -c '.ops[].norm' "$work/layers.json"; }
+[ "$(jq -c '[.ops[].norm]' "$work/layers.plan")" = '[true,true]' ] || fail "layers: no norms planned"
+planned layersthreads threads notes periods layers
+# A result that begins inside its buffer renews nothing: it is carried around the circle.
+planned inside 3 notes periods layers inside
+[ "$(arena inside)" = $((5 * one)) ] && [ "$(ops inside)" = 2 ] || fail "inside: arena $(arena inside)"
+planned layersnone 2 periods layers
+[ "$(arena layersnone)" = "$(dedicated layersnone)" ] || fail "layers without annotations"
+# One site for two calls: both stay outside, with all of their arrays.
+planned twice 2 notes periods layers twice
+[ "$(arena twice)" = "$(dedicated twice)" ] && [ "$(ops twice)" = 0 ] || fail "twice: arena $(arena twice)"
+grep -q "2 calls.* outside.*all_reduce_norm at 'first'" <(tr '\n' ' ' <"$work/said") ||
+    { fail "twice: not named"; cat "$work/said"; }
 
 # A plan in memory is loaded like a file.
 SYMM_TEST_PLAN=$work/loop.plan SYMM_CHECK=plan "$run" -n 3 -- "$program" plans shares \
@@ -212,6 +230,24 @@ changed "another format" 'allowed: "symm-record/1"' '.format = "symm-record/2"'
 changed "an index beyond" "period[0].stream: found 9" '.period[0].stream = 9'
 head -c 700 "${files[1]}" >"$work/changed/$(basename "${files[1]}")"
 refused "a cut file" "allowed: JSON" "$work/changed"
+
+
+# changed_norm WHAT WORDS FILTER: the same of the layers.
+changed_norm() {
+    rm -rf "$work/changed" && cp -r "$work/layers" "$work/changed"
+    files=("$work"/layers/*.json)
+    jq -c "$3" "${files[1]}" >"$work/changed/$(basename "${files[1]}")"
+    refused "$1" "$2" "$work/changed"
+}
+changed_norm "another width" "contradict each other at site 'second'" \
+    '(.period[] | select(.site == "second")).norm.hidden = 625'
+changed_norm "a row without its begin" 'period[2].norm.part: found 1, allowed: 0' \
+    'del(.period[2])'
+changed_norm "an array of no norm" 'period[2].norm.reads: found "x", allowed: the name of an array' \
+    '.period[2].norm.reads = "x"'
+changed_norm "no norm" 'period[2].norm: found nothing, allowed: an object' 'del(.period[2].norm)'
+record weighs 2 notes periods layers weighs
+refused "a constant that is written" '(write): found a write to "b105", allowed: none' "$work/weighs"
 
 # A folder that cannot be had, or written, is found at the start; nothing is left behind.
 touch "$work/file"

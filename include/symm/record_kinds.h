@@ -9,8 +9,9 @@
 #include <stddef.h>
 
 /* X(NAME, json): SYMM_RECORD_NAME, and its name in a record. An all_reduce_norm is a row of
- * events, each with at most one array that is read and one that is written; the first one has the
- * count of elements, the others have 0. */
+ * events, each with at most one array that is read and one that is written. Their member `norm` has
+ * the event's place in the row, `part`, the names of these arrays, and what the row is about. The
+ * first one has the count of elements, the others have 0. */
 #define SYMM_RECORD_KIND_MAP(X)                                                        \
     X(WRITE, "write")                                                                  \
     X(READ, "read")                                                                    \
@@ -47,6 +48,40 @@ static inline const char *symm_record_kind_name(symm_record_kind kind)
         SYMM_RECORD_KIND_MAP(SYMM_RECORD_KIND_NAME)
 #undef SYMM_RECORD_KIND_NAME
     case SYMM_RECORD_KINDS:
+        break;
+    }
+    return NULL;
+}
+
+/* X(NAME, json): the arrays of an all_reduce_norm, named as in symm/norm.h. */
+#define SYMM_RECORD_ARRAY_MAP(X)                                                       \
+    X(IN, "in")                                                                        \
+    X(BIAS, "bias")                                                                    \
+    X(RESIDUAL_IN, "residual_in")                                                      \
+    X(WEIGHT, "weight")                                                                \
+    X(SUM_OUT, "sum_out")                                                              \
+    X(RESIDUAL_OUT, "residual_out")                                                    \
+    X(NORM_OUT, "norm_out")                                                            \
+    X(QUANT_OUT, "quant_out")                                                          \
+    X(SCALE, "scale")
+
+typedef enum symm_record_array {
+#define SYMM_RECORD_ARRAY_ENUM(name, json) SYMM_RECORD_ARRAY_##name,
+    SYMM_RECORD_ARRAY_MAP(SYMM_RECORD_ARRAY_ENUM)
+#undef SYMM_RECORD_ARRAY_ENUM
+        SYMM_RECORD_ARRAYS /* how many there are */
+} symm_record_array;
+
+/* NULL for a number that is none. */
+static inline const char *symm_record_array_name(symm_record_array array)
+{
+    switch (array) {
+#define SYMM_RECORD_ARRAY_NAME(name, json)                                             \
+    case SYMM_RECORD_ARRAY_##name:                                                     \
+        return json;
+        SYMM_RECORD_ARRAY_MAP(SYMM_RECORD_ARRAY_NAME)
+#undef SYMM_RECORD_ARRAY_NAME
+    case SYMM_RECORD_ARRAYS:
         break;
     }
     return NULL;

@@ -120,9 +120,22 @@ static int input_of(const struct build *build, const struct merge_event *event)
     return symm__merge_input(build->merge, &build->merge->sites[event->site_id]);
 }
 
+/* Whether an array of a norm has another dtype than its buffer. Eight bits are eight bits. */
+static bool is_raw(const struct merge_buffer *buffer, symm_record_array array,
+                   symm_dtype rows)
+{
+    if (array == SYMM_RECORD_ARRAY_SCALE)
+        return buffer->dtype != SYMM_FLOAT32;
+    if (array == SYMM_RECORD_ARRAY_QUANT_OUT)
+        return symm_dtype_size(buffer->dtype) != 1;
+    return buffer->dtype != rows;
+}
+
 /* A buffer that calls use with another dtype than it was placed with is bytes. */
 static void find_raw(struct build *build)
 {
+    const struct merge_buffer *buffers = build->first->buffers;
+
     for (int i = 0; i < build->first->body.count; i++) {
         const struct merge_event *event = &build->first->body.list[i];
 
@@ -131,7 +144,13 @@ static void find_raw(struct build *build)
         for (int side = 0; side < 2; side++) {
             const int b = side ? event->out : input_of(build, event);
 
-            if (b >= 0 && build->first->buffers[b].dtype != event->dtype)
+            if (b >= 0 && buffers[b].dtype != event->dtype)
+                build->raw[b] = true;
+        }
+        for (int a = 0; event->norm && a < SYMM_RECORD_ARRAYS; a++) {
+            const int b = event->norm->arrays[a].buffer;
+
+            if (b >= 0 && is_raw(&buffers[b], (symm_record_array)a, event->dtype))
                 build->raw[b] = true;
         }
     }
@@ -217,13 +236,12 @@ static symm_status end_gap(struct build *build, int stream)
 static int list_buffers(const struct build *build, const struct merge_event *event,
                         int in, bool alone, int *list)
 {
-    const bool *is_alone = build->merge->alone;
+    const int all = symm__merge_buffers(event, in, list);
     int count = 0;
 
-    if (in >= 0 && is_alone[in] == alone)
-        list[count++] = build->buffers[in];
-    if (event->out >= 0 && event->out != in && is_alone[event->out] == alone)
-        list[count++] = build->buffers[event->out];
+    for (int i = 0; i < all; i++)
+        if (build->merge->alone[list[i]] == alone)
+            list[count++] = build->buffers[list[i]];
     return count;
 }
 
@@ -231,19 +249,17 @@ static int list_buffers(const struct build *build, const struct merge_event *eve
 static symm_status add_bracket(struct build *build, const struct merge_event *event,
                                int in)
 {
-    int list[2];
+    int list[MERGE_BUFFERS], all;
     const int count = list_buffers(build, event, in, true, list);
     symm_status status =
         add_local(build, SYMM_PROGRAM_READ, event->stream, list, count);
 
     if (status == SYMM_OK)
         status = add_local(build, SYMM_PROGRAM_WRITE, event->stream, list, count);
-    for (int side = 0; side < 2; side++) {
-        const int b = side ? event->out : in;
-
-        if (b >= 0 && build->merge->alone[b])
-            build->last[b] = event->stream;
-    }
+    all = symm__merge_buffers(event, in, list);
+    for (int i = 0; i < all; i++)
+        if (build->merge->alone[list[i]])
+            build->last[list[i]] = event->stream;
     return status;
 }
 
@@ -251,7 +267,7 @@ static symm_status add_bracket(struct build *build, const struct merge_event *ev
 static symm_status add_whole(struct build *build, const struct merge_event *event,
                              int in)
 {
-    int list[2];
+    int list[MERGE_BUFFERS];
 
     if (!build->inside[event->site_id])
         return SYMM_OK;
@@ -266,8 +282,53 @@ static size_t elements_of(const struct build *build, const struct merge_event *e
     const bool blocks = event->kind == SYMM_RECORD_REDUCE_SCATTER ||
                         event->kind == SYMM_RECORD_ALL_TO_ALL;
 
+    if (event->norm)
+        return event->count;
     return event->count * (blocks ? size : 1) *
            (build->raw[in] ? symm_dtype_size(event->dtype) : 1);
+}
+
+static symm_program_array array_of(const struct build *build,
+                                   const struct merge_norm *norm,
+                                   symm_record_array array)
+{
+    const int buffer = norm->arrays[array].buffer;
+
+    return (symm_program_array){.given = norm->arrays[array].given,
+                                .buffer = buffer < 0 ? -1 : build->buffers[buffer]};
+}
+
+static bool is_alone(const struct build *build, const struct merge_norm *norm,
+                     symm_record_array array)
+{
+    const int buffer = norm->arrays[array].buffer;
+
+    return buffer >= 0 && build->merge->alone[buffer];
+}
+
+/* A weight or bias that is alone is written around the op, so that it is never free. */
+static symm_status add_norm(struct build *build, const struct merge_event *event,
+                            int *index)
+{
+    const struct merge_norm *norm = event->norm;
+    const symm_program_norm made = {
+        .size = sizeof(made),
+        .hidden = norm->hidden,
+        .dtype = event->dtype,
+        .quant = norm->quant,
+        .constant = norm->constant &&
+                    !is_alone(build, norm, SYMM_RECORD_ARRAY_WEIGHT) &&
+                    !is_alone(build, norm, SYMM_RECORD_ARRAY_BIAS),
+        .bias = array_of(build, norm, SYMM_RECORD_ARRAY_BIAS),
+        .residual_in = array_of(build, norm, SYMM_RECORD_ARRAY_RESIDUAL_IN),
+        .weight = array_of(build, norm, SYMM_RECORD_ARRAY_WEIGHT),
+        .sum_out = array_of(build, norm, SYMM_RECORD_ARRAY_SUM_OUT),
+        .residual_out = array_of(build, norm, SYMM_RECORD_ARRAY_RESIDUAL_OUT),
+        .norm_out = array_of(build, norm, SYMM_RECORD_ARRAY_NORM_OUT),
+        .quant_out = array_of(build, norm, SYMM_RECORD_ARRAY_QUANT_OUT),
+        .scale = array_of(build, norm, SYMM_RECORD_ARRAY_SCALE)};
+
+    return symm_program_add_norm(build->program, &made, index);
 }
 
 static symm_status add_call(struct build *build, const struct merge_event *event)
@@ -278,6 +339,7 @@ static symm_status add_call(struct build *build, const struct merge_event *event
         [SYMM_RECORD_ALL_GATHER] = SYMM_PROGRAM_ALL_GATHER,
         [SYMM_RECORD_BROADCAST] = SYMM_PROGRAM_BROADCAST,
         [SYMM_RECORD_ALL_TO_ALL] = SYMM_PROGRAM_ALL_TO_ALL,
+        [SYMM_RECORD_ALL_REDUCE_NORM] = SYMM_PROGRAM_ALL_REDUCE_NORM,
         [SYMM_RECORD_PUT_SIGNAL] = SYMM_PROGRAM_PUT,
         [SYMM_RECORD_WAIT] = SYMM_PROGRAM_WAIT};
     const struct merge_site *site = &build->merge->sites[event->site_id];
@@ -302,6 +364,8 @@ static symm_status add_call(struct build *build, const struct merge_event *event
         op.count = elements_of(build, event, in);
     status = add_partition(build, event->team);
     op.partition = build->partitions[event->team];
+    if (status == SYMM_OK && event->norm)
+        status = add_norm(build, event, &op.norm);
     if (status == SYMM_OK)
         status = add_whole(build, event, in);
     if (status == SYMM_OK)
@@ -405,6 +469,9 @@ static void find_inside(struct build *build)
 
             if (event->in_at || event->out_at)
                 build->inside[s] = true;
+            for (int a = 0; event->norm && a < SYMM_RECORD_ARRAYS; a++)
+                if (event->norm->arrays[a].at)
+                    build->inside[s] = true;
         }
     }
 }
@@ -418,10 +485,8 @@ static void fill_report(const struct build *build)
     report->periods = build->first->periods;
     for (int i = 0; i < build->first->body.count; i++) {
         const struct merge_event *event = &build->first->body.list[i];
-        const bool goes_on =
-            event->kind == SYMM_RECORD_ALL_REDUCE_NORM && event->count == 0;
 
-        report->left_out += !goes_on && !event->kept && !symm__merge_is_local(event) &&
+        report->left_out += !event->kept && !symm__merge_is_local(event) &&
                             event->kind != SYMM_RECORD_BARRIER &&
                             event->kind != SYMM_RECORD_SIGNAL &&
                             event->kind != SYMM_RECORD_WAIT;

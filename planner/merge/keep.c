@@ -22,15 +22,15 @@
 static void note(struct merge *merge, const struct merge_event *event, const char *why)
 {
     const struct merge_buffer *buffers = merge->records[0].buffers;
-    const int buffer = event->in >= 0 ? event->in : event->out;
+    int list[MERGE_BUFFERS];
 
-    if (merge->report->first[0] || (event->in < 0 && event->out < 0))
+    if (merge->report->first[0] || symm__merge_buffers(event, event->in, list) == 0)
         return;
     snprintf(merge->report->first, sizeof(merge->report->first),
              "%s%s%.60s%s on alloc_id %" PRIu64 ": %s",
              symm_record_kind_name(event->kind), event->site ? " at '" : "",
              event->site ? event->site : "", event->site ? "'" : "",
-             buffers[buffer].alloc_id, why);
+             buffers[list[0]].alloc_id, why);
 }
 
 static bool is_call(const struct merge_event *event)
@@ -136,12 +136,23 @@ static void call_text(const struct merge_event *event, char *text, size_t bytes)
                  event->count, symm_dtype_name(event->dtype), event->stream);
 }
 
+static bool norms_equal(const struct merge_norm *a, const struct merge_norm *b)
+{
+    bool equal =
+        a->hidden == b->hidden && a->quant == b->quant && a->constant == b->constant;
+
+    for (int i = 0; i < SYMM_RECORD_ARRAYS; i++)
+        equal = equal && a->arrays[i].given == b->arrays[i].given;
+    return equal;
+}
+
 /* Ranks of one team must agree on the call itself, not on where its data lie. */
 static bool calls_equal(const struct merge_event *a, const struct merge_event *b)
 {
     return a->kind == b->kind && a->stream == b->stream && a->count == b->count &&
            a->dtype == b->dtype && a->reduce == b->reduce &&
-           (a->kind != SYMM_RECORD_BROADCAST || a->peer == b->peer);
+           (a->kind != SYMM_RECORD_BROADCAST || a->peer == b->peer) &&
+           (!a->norm || norms_equal(a->norm, b->norm));
 }
 
 static symm_status contradiction(const struct merge_site *site, int one,
@@ -197,6 +208,39 @@ int symm__merge_input(const struct merge *merge, const struct merge_site *site)
     return -1;
 }
 
+/* In a program two arrays of a call are one buffer only in place. */
+static bool norm_overlaps(const struct merge_norm *norm)
+{
+    static const symm_record_array outputs[] = {
+        SYMM_RECORD_ARRAY_SUM_OUT, SYMM_RECORD_ARRAY_RESIDUAL_OUT,
+        SYMM_RECORD_ARRAY_NORM_OUT};
+
+    for (int i = 0; i < SYMM_RECORD_ARRAYS; i++)
+        for (int k = 0; k < i; k++) {
+            const struct merge_array *a = &norm->arrays[i], *b = &norm->arrays[k];
+            const bool source =
+                k == SYMM_RECORD_ARRAY_IN || k == SYMM_RECORD_ARRAY_RESIDUAL_IN;
+            bool rows = false, reads = i <= SYMM_RECORD_ARRAY_WEIGHT;
+            for (size_t o = 0; o < sizeof(outputs) / sizeof(*outputs); o++)
+                rows = rows || i == (int)outputs[o];
+            if (a->buffer >= 0 && a->buffer == b->buffer && !reads &&
+                !(source && rows && a->at == b->at))
+                return true;
+        }
+    return false;
+}
+
+/* Why a norm whose call all ranks make alike is no op; NULL: it can be. */
+static const char *why_no_norm(const struct merge_norm *norm,
+                               const struct merge_norm *model)
+{
+    for (int i = 0; i < SYMM_RECORD_ARRAYS; i++)
+        if (norm->arrays[i].buffer != model->arrays[i].buffer ||
+            norm->arrays[i].at != model->arrays[i].at)
+            return "the teams or ranks make it differently";
+    return norm_overlaps(norm) ? "two of its arrays lie in one buffer" : NULL;
+}
+
 static const char *why_not(const struct merge *merge, const struct merge_site *site,
                            int rank, const struct merge_event *event)
 {
@@ -204,6 +248,7 @@ static const char *why_not(const struct merge *merge, const struct merge_site *s
     const struct merge_event *model = event_of(merge, site, 0);
     const struct merge_buffer *buffers = first->buffers;
     const bool put = event && event->kind == SYMM_RECORD_PUT_SIGNAL;
+    int list[MERGE_BUFFERS], count;
 
     if (!event || !model)
         return "not every rank of the world makes the call";
@@ -227,13 +272,11 @@ static const char *why_not(const struct merge *merge, const struct merge_site *s
         return "an all_gather in place";
     if (event->count == 0)
         return "it moves nothing";
-    for (int side = 0; side < 2; side++) {
-        const int b = side ? event->out : event->in;
-
-        if (b >= 0 && (buffers[b].varies || buffers[b].bytes == 0))
+    count = symm__merge_buffers(event, event->in, list);
+    for (int i = 0; i < count; i++)
+        if (buffers[list[i]].varies || buffers[list[i]].bytes == 0)
             return "the buffer was placed again with another shape";
-    }
-    return NULL;
+    return event->norm ? why_no_norm(event->norm, model->norm) : NULL;
 }
 
 static symm_status judge_sites(struct merge *merge)
@@ -376,14 +419,13 @@ static symm_status match_waits(struct merge *merge, struct merge_record *record)
 
 static bool set_alone(struct merge *merge, const struct merge_event *event)
 {
+    int list[MERGE_BUFFERS];
+    const int count = symm__merge_buffers(event, event->in, list);
     bool changed = false;
 
-    for (int side = 0; side < 2; side++) {
-        const int b = side ? event->out : event->in;
-
-        if (b < 0 || merge->alone[b])
-            continue;
-        merge->alone[b] = changed = true;
+    for (int i = 0; i < count; i++) {
+        changed = changed || !merge->alone[list[i]];
+        merge->alone[list[i]] = true;
     }
     return changed;
 }
@@ -413,6 +455,7 @@ static void mark_events(struct merge *merge)
 static bool spread(struct merge *merge, int *stream_of)
 {
     const int buffers = merge->records[0].buffer_count;
+    int list[MERGE_BUFFERS], count;
     bool changed = false;
 
     mark_events(merge);
@@ -432,10 +475,11 @@ static bool spread(struct merge *merge, int *stream_of)
                     note(merge, event, "it has no site, or no form in a program");
                 continue;
             }
-            for (int side = 0; is_call(event) && side < 2; side++) {
-                const int b = side ? event->out : event->in;
+            count = is_call(event) ? symm__merge_buffers(event, event->in, list) : 0;
+            for (int k = 0; k < count; k++) {
+                const int b = list[k];
 
-                if (b < 0 || !merge->alone[b] || !site->kept)
+                if (!merge->alone[b] || !site->kept)
                     continue;
                 if (event->kind == SYMM_RECORD_PUT_SIGNAL ||
                     (stream_of[b] >= 0 && stream_of[b] != event->stream)) {

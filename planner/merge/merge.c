@@ -31,6 +31,27 @@ int symm__merge_shift(const struct merge_record *record,
     return (shift % team->size + team->size) % team->size;
 }
 
+static int add_once(int *list, int count, int buffer)
+{
+    for (int i = 0; i < count; i++)
+        if (list[i] == buffer)
+            return count;
+    if (buffer >= 0)
+        list[count++] = buffer;
+    return count;
+}
+
+int symm__merge_buffers(const struct merge_event *event, int in,
+                        int list[MERGE_BUFFERS])
+{
+    int count = add_once(list, 0, in);
+
+    count = add_once(list, count, event->out);
+    for (int i = 0; event->norm && i < SYMM_RECORD_ARRAYS; i++)
+        count = add_once(list, count, event->norm->arrays[i].buffer);
+    return count;
+}
+
 /* ---- Which files belong together --------------------------------------------------- */
 
 static symm_status check_file(const struct merge_record *record,
@@ -143,6 +164,10 @@ static void renumber(const int *numbers, struct merge_events *events)
 
         event->in = event->in < 0 ? -1 : numbers[event->in];
         event->out = event->out < 0 ? -1 : numbers[event->out];
+        for (int k = 0; event->norm && k < SYMM_RECORD_ARRAYS; k++) {
+            int *buffer = &event->norm->arrays[k].buffer;
+            *buffer = *buffer < 0 ? -1 : numbers[*buffer];
+        }
     }
 }
 
@@ -180,6 +205,18 @@ static symm_status unify_buffers(struct merge *merge)
 
 /* ---- The period -------------------------------------------------------------------- */
 
+static bool norms_equal(const struct merge_norm *a, const struct merge_norm *b)
+{
+    bool equal = a->hidden == b->hidden && a->quant == b->quant &&
+                 a->constant == b->constant;
+
+    for (int i = 0; i < SYMM_RECORD_ARRAYS; i++)
+        equal = equal && a->arrays[i].given == b->arrays[i].given &&
+                a->arrays[i].buffer == b->arrays[i].buffer &&
+                a->arrays[i].at == b->arrays[i].at;
+    return equal;
+}
+
 static bool events_equal(const struct merge_event *a, const struct merge_event *b)
 {
     if (a->kind != b->kind || a->stream != b->stream)
@@ -189,13 +226,16 @@ static bool events_equal(const struct merge_event *a, const struct merge_event *
     return a->team == b->team && a->peer == b->peer && a->signal == b->signal &&
            a->in == b->in && a->out == b->out && a->in_at == b->in_at &&
            a->out_at == b->out_at && a->count == b->count && a->dtype == b->dtype &&
-           a->reduce == b->reduce &&
+           a->reduce == b->reduce && (!a->norm || norms_equal(a->norm, b->norm)) &&
            strcmp(a->site ? a->site : "", b->site ? b->site : "") == 0;
 }
 
 static bool touches(const struct merge_event *event)
 {
-    return event->kind != SYMM_RECORD_DEPEND && (event->in >= 0 || event->out >= 0);
+    int list[MERGE_BUFFERS];
+
+    return event->kind != SYMM_RECORD_DEPEND &&
+           symm__merge_buffers(event, event->in, list) > 0;
 }
 
 static bool any_touches(const struct merge_events *events)
@@ -315,23 +355,20 @@ static bool is_part_of(const struct merge_events *events,
 
 static void set_alone(struct merge *merge, int rank, const struct merge_events *events)
 {
+    int list[MERGE_BUFFERS];
+
     for (int i = 0; i < events->count; i++) {
         const struct merge_event *event = &events->list[i];
+        const int count =
+            touches(event) ? symm__merge_buffers(event, event->in, list) : 0;
 
-        if (!touches(event))
-            continue;
-        if (!merge->report->first[0])
+        if (count > 0 && !merge->report->first[0])
             snprintf(merge->report->first, sizeof(merge->report->first),
                      "rank %d touches alloc_id %" PRIu64 " outside of its periods (%s)",
-                     rank,
-                     merge->records[0]
-                         .buffers[event->in >= 0 ? event->in : event->out]
-                         .alloc_id,
+                     rank, merge->records[0].buffers[list[0]].alloc_id,
                      symm_record_kind_name(event->kind));
-        if (event->in >= 0)
-            merge->alone[event->in] = true;
-        if (event->out >= 0)
-            merge->alone[event->out] = true;
+        for (int k = 0; k < count; k++)
+            merge->alone[list[k]] = true;
     }
 }
 

@@ -12,6 +12,19 @@
 #include "symm/record_kinds.h"
 #include "util/pool.h"
 
+/* What an all_reduce_norm has beside its event's members; the arrays are those of its whole row. */
+struct merge_array {
+    bool given;
+    int buffer; /* -1: other memory */
+    size_t at;  /* bytes from the buffer's start */
+};
+struct merge_norm {
+    size_t hidden;
+    symm_norm_quant quant;
+    bool constant;
+    struct merge_array arrays[SYMM_RECORD_ARRAYS]; /* `in` is the event's, too */
+};
+
 struct merge_event {
     symm_record_kind kind;
     symm_dtype dtype;
@@ -23,6 +36,7 @@ struct merge_event {
     int in, out;          /* buffers; -1: other memory */
     size_t in_at, out_at; /* bytes from the buffer's start */
     size_t count;         /* elements as the call counts; else bytes */
+    struct merge_norm *norm; /* of an all_reduce_norm, whose `out` is -1 */
     /* Set by the merge: */
     int site_id; /* of collectives and puts with a site; a kept wait: its put's; else -1 */
     bool kept; /* it becomes an op */
@@ -101,9 +115,15 @@ symm_status symm__merge_read(struct pool *pool, const char *path,
 symm_status symm__merge_nomem(void) SYMM_MUST_CHECK;
 static inline bool symm__merge_is_collective(const struct merge_event *event)
 {
-    return event->kind >= SYMM_RECORD_ALL_REDUCE &&
-           event->kind <= SYMM_RECORD_ALL_TO_ALL;
+    return (event->kind >= SYMM_RECORD_ALL_REDUCE &&
+            event->kind <= SYMM_RECORD_ALL_TO_ALL) ||
+           event->kind == SYMM_RECORD_ALL_REDUCE_NORM;
 }
+/* Lists the buffers that the event touches, each once, with this `in` in place of its own; returns
+ * how many they are. */
+#define MERGE_BUFFERS (SYMM_RECORD_ARRAYS + 1)
+int symm__merge_buffers(const struct merge_event *event, int in,
+                        int list[MERGE_BUFFERS]);
 static inline bool symm__merge_is_local(const struct merge_event *event)
 {
     return event->kind == SYMM_RECORD_WRITE || event->kind == SYMM_RECORD_READ;

@@ -91,6 +91,7 @@ static void read_buffer(struct json_members *at, void *arg)
 struct reading_events {
     const struct merge_record *record;
     struct merge_events *events;
+    struct merge_norm *rows[SYMM_PROGRAM_MAX_STREAMS]; /* by stream: the last one's */
 };
 
 static void read_kind(struct json_members *at, symm_record_kind *kind)
@@ -134,9 +135,85 @@ static void read_reduce(struct json_members *at, symm_op *reduce)
         symm__member_refuse(at, value, symm__op_names(SYMM_INT64));
 }
 
+static symm_record_array read_array(struct json_members *at, const json_t *norm,
+                                    const char *name)
+{
+    const json_t *value =
+        symm__json_at(&at->json, norm, "%s[%zu].norm.%s", at->list, at->index, name);
+
+    for (int a = 0; json_is_string(value) && a < SYMM_RECORD_ARRAYS; a++)
+        if (strcmp(json_string_value(value),
+                   symm_record_array_name((symm_record_array)a)) == 0)
+            return (symm_record_array)a;
+    if (value)
+        symm__member_refuse(at, value, "the name of an array of an all_reduce_norm");
+    return SYMM_RECORD_ARRAYS;
+}
+
+static int64_t norm_number(struct json_members *at, const json_t *norm,
+                           const char *name, int64_t most)
+{
+    const json_t *value =
+        symm__json_at(&at->json, norm, "%s[%zu].norm.%s", at->list, at->index, name);
+    int64_t number = 0;
+
+    if (at->status == SYMM_OK)
+        at->status = symm__json_integer(&at->json, value, 0, most, &number);
+    return number;
+}
+
+/* The row that this event begins or goes on with; NULL after a complaint. */
+static struct merge_norm *take_row(struct json_members *at, const json_t *norm,
+                                   struct merge_norm **row)
+{
+    const int64_t part = norm_number(at, norm, "part", SYMM_RECORD_ARRAYS);
+
+    if (at->status == SYMM_OK && part > 0 && !*row)
+        symm__member_refuse(at, json_object_get(norm, "part"),
+                            "0, since no event before it begins the row");
+    if (part == 0)
+        *row = symm__take_room(at, 1, sizeof(**row));
+    if (!*row || part > 0)
+        return at->status == SYMM_OK ? *row : NULL;
+    for (int i = 0; i < SYMM_RECORD_ARRAYS; i++)
+        (*row)->arrays[i].buffer = -1;
+    (*row)->hidden = (size_t)norm_number(at, norm, "hidden", SYMM_NORM_MAX_HIDDEN);
+    (*row)->quant =
+        (symm_norm_quant)norm_number(at, norm, "quant", SYMM_NORM_QUANT_COUNT - 1);
+    (*row)->constant = json_is_true(json_object_get(norm, "constant"));
+    return *row;
+}
+
+/* Adds the event's arrays to its row. The row's first event keeps `in` and gets the row. */
+static void read_norm(struct json_members *at, struct merge_event *event,
+                      struct merge_norm **last)
+{
+    const json_t *norm = symm__member(at, "norm");
+    struct merge_norm *row;
+    symm_record_array reads, writes;
+
+    if (!json_is_object(norm)) {
+        symm__member_refuse(at, norm, "an object, as this version's recorder writes it");
+        return;
+    }
+    reads = read_array(at, norm, "reads");
+    writes = read_array(at, norm, "writes");
+    row = take_row(at, norm, last);
+    if (!row || at->status != SYMM_OK)
+        return;
+    if (reads < SYMM_RECORD_ARRAYS)
+        row->arrays[reads] = (struct merge_array){true, event->in, event->in_at};
+    if (writes < SYMM_RECORD_ARRAYS)
+        row->arrays[writes] = (struct merge_array){true, event->out, event->out_at};
+    event->out = -1;
+    event->out_at = 0;
+    if (json_integer_value(json_object_get(norm, "part")) == 0)
+        event->norm = row;
+}
+
 static void read_event(struct json_members *at, void *arg)
 {
-    const struct reading_events *reading = arg;
+    struct reading_events *reading = arg;
     const struct merge_record *record = reading->record;
     struct merge_event *event = &reading->events->list[at->index];
 
@@ -160,18 +237,32 @@ static void read_event(struct json_members *at, void *arg)
     read_reference(at, record, "out", &event->out, &event->out_at);
     take_dtype(at, &event->dtype);
     read_reduce(at, &event->reduce);
+    if (event->kind == SYMM_RECORD_ALL_REDUCE_NORM && at->status == SYMM_OK)
+        read_norm(at, event, &reading->rows[event->stream]);
+}
+
+/* Rows of events become their first ones. */
+static void drop_parts(struct merge_events *events)
+{
+    int kept = 0;
+
+    for (int i = 0; i < events->count; i++)
+        if (events->list[i].kind != SYMM_RECORD_ALL_REDUCE_NORM || events->list[i].norm)
+            events->list[kept++] = events->list[i];
+    events->count = kept;
 }
 
 static void read_events(struct json_members *at, const json_t *root, const char *name,
                         const struct merge_record *record, struct merge_events *events)
 {
-    struct reading_events reading = {record, events};
+    struct reading_events reading = {.record = record, .events = events};
     size_t count;
     const json_t *list = symm__take_list(at, root, name, SYMM_PROGRAM_MAX_OPS, &count);
 
     events->list = symm__take_room(at, count, sizeof(*events->list));
     events->count = events->list ? (int)count : 0;
     symm__take_each(at, list, name, read_event, &reading);
+    drop_parts(events);
 }
 
 /* ---- The whole --------------------------------------------------------------------- */

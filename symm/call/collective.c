@@ -366,22 +366,34 @@ static symm_status grow_channel(symm_team *team, const struct symm_request *rq,
 
 /* One event has at most one array that is read and one that is written, so a call makes as many
  * events as name all of its arrays; only the first one has the count. */
-static void record_norm(struct symm_record_call *made, const symm_norm *norm,
+static void record_norm(const struct symm_record_call *made, const symm_norm *norm,
                         symm_work *work)
 {
-    const void *in[SYMM_NORM_SIDE], *out[SYMM_NORM_SIDE];
-    size_t in_bytes[SYMM_NORM_SIDE], out_bytes[SYMM_NORM_SIDE];
-    const int reads = symm__norm_arrays(norm, false, in, in_bytes);
-    const int writes = symm__norm_arrays(norm, true, out, out_bytes);
+    struct symm_norm_array in[SYMM_NORM_SIDE], out[SYMM_NORM_SIDE];
+    const int reads = symm__norm_arrays(norm, false, in);
+    const int writes = symm__norm_arrays(norm, true, out);
+    struct symm_record_call row[SYMM_NORM_SIDE];
+    struct symm_record_norm parts[SYMM_NORM_SIDE];
+    int count = 0;
 
     for (int i = 0; i == 0 || i < reads || i < writes; i++) {
-        made->in = i < reads ? in[i] : NULL;
-        made->in_bytes = i < reads ? in_bytes[i] : 0;
-        made->out = i < writes ? out[i] : NULL;
-        made->out_bytes = i < writes ? out_bytes[i] : 0;
-        made->count = i == 0 ? norm->rows * norm->hidden : 0;
-        symm__record_call(made, work);
+        parts[i] = (struct symm_record_norm){
+            .part = i,
+            .hidden = norm->hidden,
+            .quant = norm->quant,
+            .constant = norm->flags & SYMM_NORM_CONSTANT,
+            .reads = i < reads ? in[i].name : SYMM_RECORD_ARRAYS,
+            .writes = i < writes ? out[i].name : SYMM_RECORD_ARRAYS};
+        row[i] = *made;
+        row[i].norm = &parts[i];
+        row[i].in = i < reads ? in[i].at : NULL;
+        row[i].in_bytes = i < reads ? in[i].bytes : 0;
+        row[i].out = i < writes ? out[i].at : NULL;
+        row[i].out_bytes = i < writes ? out[i].bytes : 0;
+        row[i].count = i == 0 ? norm->rows * norm->hidden : 0;
+        count++;
     }
+    symm__record_calls(row, count, work);
 }
 
 static void record(const struct symm_team_channel *channel,
@@ -399,7 +411,7 @@ static void record(const struct symm_team_channel *channel,
     const symm_team *team = channel->team;
     const bool moves = rq->kind != SYMM_KIND_BARRIER;
     const size_t block = rq->count * symm_dtype_size(rq->dtype);
-    struct symm_record_call made = {
+    const struct symm_record_call made = {
         .kind = kinds[rq->kind],
         .team = team,
         .in = symm__request_reads(team, rq) ? rq->in : NULL,
@@ -417,7 +429,7 @@ static void record(const struct symm_team_channel *channel,
     if (rq->norm)
         record_norm(&made, rq->norm, work);
     else
-        symm__record_call(&made, work);
+        symm__record_calls(&made, 1, work);
 }
 
 symm_status symm__collective(symm_team *team, const struct symm_request *rq,

@@ -22,7 +22,7 @@ struct array {
     size_t bytes, element;
     bool written;
 };
-#define ARRAYS 9
+#define ARRAYS SYMM_RECORD_ARRAYS
 
 static size_t groups_of(const symm_norm *norm)
 {
@@ -43,6 +43,7 @@ static size_t scales_of(const symm_norm *norm)
     }
 }
 
+/* In the order of symm_record_array. */
 static void list_arrays(const symm_norm *norm, struct array arrays[ARRAYS])
 {
     const size_t element = symm_dtype_size(norm->dtype), row = norm->hidden * element;
@@ -167,18 +168,16 @@ symm_status symm__norm_check(symm_team *team, const symm_norm *norm)
 }
 
 int symm__norm_arrays(const symm_norm *norm, bool written,
-                      const void *at[SYMM_NORM_SIDE], size_t bytes[SYMM_NORM_SIDE])
+                      struct symm_norm_array side[SYMM_NORM_SIDE])
 {
     struct array arrays[ARRAYS];
     int count = 0;
 
     list_arrays(norm, arrays);
-    for (int i = 0; i < ARRAYS; i++) {
-        if (!arrays[i].at || arrays[i].written != written)
-            continue;
-        at[count] = arrays[i].at;
-        bytes[count++] = arrays[i].bytes;
-    }
+    for (int i = 0; i < ARRAYS; i++)
+        if (arrays[i].at && arrays[i].written == written)
+            side[count++] = (struct symm_norm_array){(symm_record_array)i, arrays[i].at,
+                                                     arrays[i].bytes};
     return count;
 }
 

@@ -7,17 +7,23 @@
 #define SYMM_CALL_NORM_H
 
 #include "core/team.h"
+#include "symm/record_kinds.h"
 
 /* Types, sizes, and the arrays beside rq->in and rq->out: aligned, within their buffers, reached
  * by the device, overlapping only where an output is `in` or residual_in itself. */
 symm_status symm__norm_check(symm_team *team, const symm_norm *norm) SYMM_MUST_CHECK;
 /* A hash of what ranks must agree on beside rows, columns and dtype. */
 uint32_t symm__norm_options(const symm_norm *norm);
-/* Fills at[] with the arrays that the call reads or, `written`, writes, `in` first, and bytes[] with
- * their sizes; returns how many they are. */
+struct symm_norm_array {
+    symm_record_array name;
+    const void *at;
+    size_t bytes;
+};
+/* Fills in the arrays that the call reads or, `written`, writes, `in` first; returns how many they
+ * are. */
 #define SYMM_NORM_SIDE 5
 int symm__norm_arrays(const symm_norm *norm, bool written,
-                      const void *at[SYMM_NORM_SIDE], size_t bytes[SYMM_NORM_SIDE]);
+                      struct symm_norm_array side[SYMM_NORM_SIDE]);
 /* Whether every partial sum is rounded, which only sums in rank order can do. */
 bool symm__norm_partial(const symm_norm *norm, int size);
 

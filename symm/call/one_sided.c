@@ -298,7 +298,7 @@ static void record(symm_record_kind kind, const struct transfer *t, const void *
                                           .site = t->name,
                                           .stream = stream};
 
-    symm__record_call(&made, work);
+    symm__record_calls(&made, 1, work);
 }
 
 static symm_status put(const char *what, struct transfer *t, const symm_call *call,

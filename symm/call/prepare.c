@@ -136,13 +136,12 @@ static symm_status refuse_arena(const symm_team *team, const struct symm_request
     if (status == SYMM_OK)
         status = symm__plan_refuse(team, what, site, rq->out);
     for (int written = 0; rq->norm && written < 2; written++) {
-        const void *at[SYMM_NORM_SIDE];
-        size_t bytes[SYMM_NORM_SIDE];
-        const int count = symm__norm_arrays(rq->norm, written, at, bytes);
+        struct symm_norm_array side[SYMM_NORM_SIDE];
+        const int count = symm__norm_arrays(rq->norm, written, side);
 
         for (int i = 0; status == SYMM_OK && i < count; i++)
-            if (bytes[i] > 0)
-                status = symm__plan_refuse(team, what, site, at[i]);
+            if (side[i].bytes > 0)
+                status = symm__plan_refuse(team, what, site, side[i].at);
     }
     return status;
 }

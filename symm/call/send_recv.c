@@ -408,7 +408,7 @@ static void record(const symm_team *team, const symm_p2p_op *ops, int count,
                                               .site = call->site,
                                               .stream = call->stream};
 
-        symm__record_call(&made, NULL);
+        symm__record_calls(&made, 1, NULL);
     }
 }
 

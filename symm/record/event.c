@@ -137,13 +137,25 @@ static void append_local(struct symm_recorder *recorder,
     }
 }
 
-void symm__record_call(const struct symm_record_call *call, symm_work *work)
+static void fill_norm(struct symm_record_event *event,
+                      const struct symm_record_norm *norm)
 {
-    struct symm_recorder *recorder = call->team->ctx->recorder;
+    if (!norm)
+        return;
+    event->hidden = (uint32_t)norm->hidden;
+    event->part = (uint8_t)norm->part;
+    event->quant = (uint8_t)norm->quant;
+    event->constant = norm->constant;
+    event->reads = (uint8_t)norm->reads;
+    event->writes = (uint8_t)norm->writes;
+}
+
+static void append_call(struct symm_recorder *recorder,
+                        const struct symm_record_call *call, symm_work *work)
+{
     struct symm_record_event event;
 
     memset(&event, 0, sizeof(event));
-    pthread_mutex_lock(&recorder->lock);
     event.kind = (uint8_t)call->kind;
     event.dtype = (uint8_t)call->dtype;
     event.op = (uint8_t)call->op;
@@ -154,6 +166,7 @@ void symm__record_call(const struct symm_record_call *call, symm_work *work)
     event.signal = call->signal;
     event.site = symm__record_site(recorder, call->site);
     event.count = call->count;
+    fill_norm(&event, call->norm);
     if (call->kind == SYMM_RECORD_WRITE || call->kind == SYMM_RECORD_READ) {
         append_local(recorder, call, &event);
     } else {
@@ -165,6 +178,16 @@ void symm__record_call(const struct symm_record_call *call, symm_work *work)
         work->record_stream = event.stream + 1;
         work->record_mark = recorder->done[event.stream];
     }
+}
+
+void symm__record_calls(const struct symm_record_call *calls, int count,
+                        symm_work *work)
+{
+    struct symm_recorder *recorder = calls->team->ctx->recorder;
+
+    pthread_mutex_lock(&recorder->lock);
+    for (int i = 0; i < count; i++)
+        append_call(recorder, &calls[i], work);
     pthread_mutex_unlock(&recorder->lock);
 }
 

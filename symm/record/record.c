@@ -201,7 +201,7 @@ static symm_status annotate(symm_record_kind kind, const char *function,
         call.in_bytes = bytes;
     }
     last_serial = team->ctx->recorder->serial;
-    symm__record_call(&call, NULL);
+    symm__record_calls(&call, 1, NULL);
     return SYMM_OK;
 }
 

@@ -15,6 +15,7 @@
 #define SYMM_RECORD_RECORD_H
 
 #include "core/context.h"
+#include "symm/norm.h"
 #include "symm/record_kinds.h"
 
 #define SYMM_RECORD_STREAMS 64
@@ -30,6 +31,9 @@ struct symm_record_event {
     int32_t in, out;          /* indices of buffers; -1: other memory, or none */
     uint64_t in_at, out_at;   /* bytes from the buffer's start */
     uint64_t count;           /* elements as the call counts; else bytes */
+    /* all_reduce_norm: see struct symm_record_norm */
+    uint32_t hidden;
+    uint8_t part, quant, constant, reads, writes;
 };
 
 struct symm_record_segment {
@@ -101,6 +105,14 @@ void symm__record_trouble(struct symm_recorder *recorder, const char *format, ..
     __attribute__((format(printf, 2, 3)));
 
 /* event.c: appends; each takes the lock */
+/* What an event of an all_reduce_norm's row says beside its `in` and `out`. */
+struct symm_record_norm {
+    int part; /* its place in the row */
+    size_t hidden;
+    symm_norm_quant quant;
+    bool constant;                   /* SYMM_NORM_CONSTANT */
+    symm_record_array reads, writes; /* which arrays; SYMM_RECORD_ARRAYS: none */
+};
 struct symm_record_call {
     symm_record_kind kind;
     const symm_team *team;
@@ -113,9 +125,12 @@ struct symm_record_call {
     const char *site;
     const char *algorithm; /* NULL: the library chooses */
     const void *stream;
+    const struct symm_record_norm *norm; /* NULL: it is no all_reduce_norm */
 };
-/* work: NULL, or the call's handle, which then remembers its place. */
-void symm__record_call(const struct symm_record_call *call, symm_work *work);
+/* One call, or the row of an all_reduce_norm, which nothing else comes between. work: NULL, or the
+ * call's handle, which then remembers its place. */
+void symm__record_calls(const struct symm_record_call *calls, int count,
+                        symm_work *work);
 /* A stream waits for a handle: a depend, if nothing has followed the call on its stream. */
 void symm__record_wait(const symm_work *work, const void *stream);
 void symm__record_depend(struct symm_recorder *recorder, const void *stream,

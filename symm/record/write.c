@@ -83,6 +83,27 @@ static void put_reference(struct symm_emit *emit, const char *key, int32_t buffe
         put_numbers(emit, key, (int64_t[]){buffer, (int64_t)at}, 2);
 }
 
+static void put_array(struct symm_emit *emit, const char *key, uint8_t array)
+{
+    const char *name = symm_record_array_name((symm_record_array)array);
+
+    if (name)
+        symm__emit_key_string(emit, key, name);
+}
+
+static void put_norm(struct symm_emit *emit, const struct symm_record_event *event)
+{
+    symm__emit_key(emit, "norm");
+    symm__emit_begin_map(emit);
+    symm__emit_key_signed(emit, "part", event->part);
+    symm__emit_key_signed(emit, "hidden", event->hidden);
+    symm__emit_key_signed(emit, "quant", event->quant);
+    symm__emit_key_bool(emit, "constant", event->constant);
+    put_array(emit, "reads", event->reads);
+    put_array(emit, "writes", event->writes);
+    symm__emit_end_map(emit);
+}
+
 static void put_event(struct symm_emit *emit, const struct symm_recorder *recorder,
                       const struct symm_record_event *event)
 {
@@ -109,6 +130,8 @@ static void put_event(struct symm_emit *emit, const struct symm_recorder *record
             symm__emit_key_string(emit, "reduce", symm_op_name(event->op));
         symm__emit_key_signed(emit, "peer", event->peer);
         symm__emit_key_signed(emit, "signal", event->signal);
+        if (event->kind == SYMM_RECORD_ALL_REDUCE_NORM)
+            put_norm(emit, event);
     }
     symm__emit_end_map(emit);
 }
