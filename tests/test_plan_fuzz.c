@@ -3,7 +3,7 @@
  * test_plan_fuzz.c - random programs are planned, and the checker must prove every plan.
  * Then each plan is changed in one place and its hashes are removed, and the checker must
  * refuse every false statement: offsets, turns, orders, entries, witnesses, chains, the
- * antichain, the buffers that ops free, and every figure.
+ * antichain, the buffers that ops free, which ops are an all_reduce_norm, and every figure.
  *
  * SYMM_TEST_PLANS=N sets the number of programs (default 1500; 1000000 with
  * SYMM_TEST_LONG=1), SYMM_TEST_SEED the first seed, which is printed.
@@ -37,6 +37,8 @@ enum change {
     CHAIN_CHANGED,
     ANTICHAIN_CHANGED,
     FREES_CHANGED,
+    NORM_CHANGED,
+    EXIT_DROPPED,
     CHANGES
 };
 
@@ -193,6 +195,27 @@ static bool change_frees(struct plan_case *c, uint64_t *random, void **keep)
     return freed;
 }
 
+/* The exit barrier of an all_reduce_norm, which is a part of it. */
+static bool drop_exit(struct plan_case *c)
+{
+    for (int i = 0; i < c->plan.op_count; i++)
+        if (c->plan.ops[i].norm && c->plan.ops[i].exit_barrier) {
+            c->plan.ops[i].exit_barrier = false;
+            return true;
+        }
+    return false;
+}
+
+static bool change_norm(struct plan_case *c, uint64_t *random)
+{
+    symm_plan_op *op = &c->plan.ops[below(random, (size_t)c->plan.op_count)];
+
+    if (c->plan.op_count == 0)
+        return false;
+    op->norm = !op->norm;
+    return true;
+}
+
 /* false: the change may leave the plan as right as it was. */
 static bool change(struct plan_case *c, enum change what, uint64_t *random, void **keep)
 {
@@ -225,6 +248,10 @@ static bool change(struct plan_case *c, enum change what, uint64_t *random, void
         return change_frees(c, random, keep);
     case ANTICHAIN_CHANGED:
         return change_antichain(c, random, keep);
+    case NORM_CHANGED:
+        return change_norm(c, random);
+    case EXIT_DROPPED:
+        return drop_exit(c);
     default:
         break;
     }

@@ -71,8 +71,10 @@ jq '(.buffers[] | select(.name == "l3.mlp")).shape[0] = 512 |
     "$programs/llama3-70b-tp8-decode-b32.json" >"$work/large.json"
 again "a larger buffer" "$programs/llama3-70b-tp8-decode-b32.json" "$work/large.json" &&
     kept "a larger buffer"
-again "every op" "$here/data/programs/every-op.json" "$here/data/programs/every-op.json" &&
-    kept "every op"
+for name in every-op every-norm; do
+    again "$name" "$here/data/programs/$name.json" "$here/data/programs/$name.json" &&
+        kept "$name"
+done
 
 # Names that mean something else now: their places may not fit, and the plan is safe.
 for name in moe-8x-tp8 tp2-dp2-two-streams; do

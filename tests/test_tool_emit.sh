@@ -96,6 +96,9 @@ for name in odd-cycle-3 ring-pipeline-4 tp2-dp2-two-streams llama3-8b-tp4-decode
     whole "$name" "$programs/$name.json"
 done
 whole every-op "$here/data/programs/every-op.json"
+whole every-norm "$here/data/programs/every-norm.json"
+[ "$(grep -c '\.norm = true' "$work/every-norm.h")" = 7 ] && ! grep -q 'norm = true' "$work/every-op.h" ||
+    fail "which ops are an all_reduce_norm?"
 
 # Names that C does not have, and a program that does nothing.
 cat > "$work/gather.json" <<'PROGRAM'

@@ -200,6 +200,10 @@ expect 0 "every op" replay "$here/data/programs/every-op.json" --iterations 6 --
 jq -e '.replay | .nwrong == 0 and .results_checked == 1296 and .world == 4
     and .calls_per_period.p50_us > 0 and .buffer_bytes == 42352' "$work/replay.json" \
     >/dev/null || fail "the JSON of a replay"
+expect 0 "every norm" replay "$here/data/programs/every-norm.json" --iterations 6 --delay 100 \
+    -J "$work/replay.json"
+jq -e '.replay | .nwrong == 0 and .results_checked == 1824' "$work/replay.json" >/dev/null ||
+    fail "the JSON of a replay of norms"
 refused "world: found 4, allowed: the job's number of ranks, which is 2" \
     replay "$programs/ring-pipeline-4.json" --ranks 2
 

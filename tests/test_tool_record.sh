@@ -298,6 +298,7 @@ if [ -x "$build/bin/symm-perf" ]; then
         same "$source_dir/bench/programs/$name.json"
     done
     same "$here/data/programs/every-op.json"
+    same "$here/data/programs/every-norm.json"
     jq '.loop = false' "$source_dir/bench/programs/odd-cycle-3.json" >"$work/line.json"
     same "$work/line.json"
 fi

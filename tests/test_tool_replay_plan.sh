@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # ctest: cost 30
 #
-# symm-perf replay --plan: the programs of bench/programs and one of every op run on plans
+# symm-perf replay --plan: the programs of bench/programs, one of every op and one of every kind of
+# all_reduce_norm run on plans
 # with SYMM_CHECK=plan and random delays, with each algorithm of the planner, and every result
 # is right; plans with a planted mistake are refused or give wrong results.
 # SYMM_TEST_LONG=1 adds the two programs that take minutes.
@@ -16,6 +17,7 @@ perf=$build/bin/symm-perf
 planner=$build/bin/symm-plan
 programs=$source_dir/bench/programs
 every=$here/data/programs/every-op.json
+norms=$here/data/programs/every-norm.json
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
@@ -93,6 +95,10 @@ for algorithm in ll_push lamport_push copy_in engine; do
     plan "every op by $algorithm" "$every" --algorithm $algorithm &&
         right "every op by $algorithm" "$every" --iterations 10 --delay 50
 done
+for algorithm in ll_push two_shot_push two_shot_pull copy_in engine; do
+    plan "every norm by $algorithm" "$norms" --algorithm $algorithm &&
+        right "every norm by $algorithm" "$norms" --iterations 10 --delay 50
+done
 
 # costs NAME ALGORITHM...: a table in which the first is the cheapest, copy_in the last.
 costs() {
@@ -110,6 +116,8 @@ costs two two_shot_pull one_shot_pull two_shot_inplace
 costs engine copy_engine two_shot_inplace one_shot_pull
 costs switch multimem_one_shot multimem_two_shot one_shot_pull
 for name in pull two engine switch; do
+    plan "every norm by $name" "$norms" --table "$work/costs-$name" &&
+        right "every norm by $name" "$norms" --iterations 10 --delay 50
     plan "every op by $name" "$every" --table "$work/costs-$name" || continue
     right "every op by $name" "$every" --iterations 10 --delay 50
 done
@@ -142,6 +150,37 @@ replay 2 "a wrong hash" "$odd" --iterations 1 &&
     { grep -qF "run_hash: found" "$work/err" || fail "which hash?"; }
 head -c 300 "$work/good" >"$work/plan"
 replay 2 "a cut plan" "$odd" --iterations 1
+
+# ---- The same of norms ----------------------------------------------------------------
+
+"$planner" plan "$norms" --table "$work/costs-pull" -o "$work/good" >"$work/out" || fail "no norms"
+# planted_norm STATUS WORDS WHAT FILTER: the checker says no by these words; the replay's status.
+planted_norm() {
+    jq "($4) | del(.plan_hash, .run_hash)" "$work/good" >"$work/plan"
+    "$planner" check "$norms" "$work/plan" >"$work/said" 2>&1 && [ -n "$2" ] && fail "$3: proved"
+    grep -qF "$2" "$work/said" || { fail "$3: another sentence"; head -3 "$work/said"; }
+    replay "$1" "$3" "$norms" --iterations 10 --delay 200
+}
+# share A B: buffer B lies where A does, and says so.
+share='def share($a; $b): .buffers as $all | ($all | map(.name) | index($a)) as $from |
+    (.buffers[] | select(.name == $b)).offset = $all[$from].offset |
+    .buffers[].after = [range($all | length)]; '
+planted_norm 0 "" "norms, no mistake" .
+planted_norm 0 "op 1 (all_reduce_norm first) has no exit barrier" "a norm's exit barrier dropped" \
+    '(.ops[] | select(.site == "first")).exit_barrier = false' # the host copies: no peer reads
+planted_norm 1 "uses buffers" "a residual on another live buffer" "$share"'share("x"; "residual")'
+planted_norm 2 "uses buffers" "two results on one place" "$share"'share("y"; "residual")' &&
+    { grep -qF '`residual_out`' "$work/err" && grep -qF overlap "$work/err" || fail "which arrays?"; }
+planted_norm 0 "uses buffers" "a norm on its input" "$share"'share("x"; "y")' # as if in place
+planted_norm 1 "holds its value all the time" "a weight on a buffer" "$share"'share("half"; "weight")'
+planted_norm 2 "the plan has no all_reduce_norm" "a norm that the plan has as another call" \
+    '(.ops[] | select(.site == "first")) |= del(.norm)' &&
+    { grep -qF "no all_reduce_norm at 'first', and the call is all_reduce_norm" "$work/err" ||
+        fail "which kinds?"; }
+planted_norm 2 "the plan has an all_reduce_norm" "another call that the plan has as a norm" \
+    '(.ops[] | select(.site == "again")).norm = true' &&
+    { grep -qF "an all_reduce_norm at 'again', and the call is all_reduce" "$work/err" ||
+        fail "which kinds?"; }
 
 [ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
 echo "plans run: all right"

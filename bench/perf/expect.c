@@ -25,6 +25,7 @@ struct copies {
 struct expected_op {
     int place;            /* in the order */
     struct copies result; /* kept for the period */
+    struct copies *norm;  /* all_reduce_norm: of each array that it writes; else NULL */
 };
 
 struct expected_buffer {
@@ -252,6 +253,22 @@ static void carried_range(const struct perf_expect *expect, int buffer, int rank
         memset(to, 0, range.bytes);
 }
 
+/* What an all_reduce_norm leaves in a buffer; NULL: it is another op. */
+static const struct copies *norm_result(const struct perf_expect *expect, int index,
+                                        int buffer)
+{
+    const symm_program_op *op = &expect->program->ops[index];
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+
+    if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return NULL;
+    perf_norm_list(expect->program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
+        if (arrays[a].written && arrays[a].where.buffer == buffer)
+            return &expect->ops[index].norm[a];
+    return NULL;
+}
+
 static int content_before(const struct perf_expect *expect, int buffer, int rank,
                           int before, struct range range, unsigned char *to)
 {
@@ -264,7 +281,8 @@ static int content_before(const struct perf_expect *expect, int buffer, int rank
             return 0;
         }
         int index = op_at(expect, writer);
-        size_t size = expect->program->ops[index].result;
+        const struct copies *norm = norm_result(expect, index, buffer);
+        size_t size = norm ? norm->size : expect->program->ops[index].result;
         if (expect->program->ops[index].kind == SYMM_PROGRAM_WRITE) {
             perf_expect_written(expect, index, buffer, rank, &pattern);
             perf_pattern_fill(&pattern, range.from, range.bytes, to);
@@ -273,7 +291,10 @@ static int content_before(const struct perf_expect *expect, int buffer, int rank
         if (range.from < size) {
             size_t part =
                 range.bytes < size - range.from ? range.bytes : size - range.from;
-            if (result_of(expect, index, rank, (struct range){range.from, part}, to))
+            if (norm)
+                memcpy(to, norm->bytes + (size_t)rank * norm->size + range.from, part);
+            else if (result_of(expect, index, rank, (struct range){range.from, part},
+                               to))
                 return -1;
             to += part;
             range.from += part;
@@ -359,6 +380,29 @@ int64_t perf_expect_differ(const struct perf_expect *expect, int op, int buffer,
                      element);
 }
 
+int64_t perf_expect_norm_differ(const struct perf_expect *expect, int op,
+                                enum perf_norm_place array, int rank, const void *found,
+                                bool glance)
+{
+    const struct copies *kept = &expect->ops[op].norm[array];
+    const unsigned char *wanted = kept->bytes + (size_t)rank * kept->size;
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+    size_t element, last;
+    int64_t wrong = 0;
+
+    perf_norm_list(expect->program, &expect->program->ops[op], arrays);
+    element = symm_dtype_size(arrays[array].dtype);
+    if (!glance)
+        return (int64_t)perf_bytes_differ(wanted, found, kept->size, element);
+    last = kept->size / element - 1;
+    for (size_t i = 0; i < 3; i++) {
+        const size_t at = last * i / 2 * element;
+        wrong +=
+            memcmp(wanted + at, (const unsigned char *)found + at, element) != 0;
+    }
+    return wrong;
+}
+
 /* ---- What is kept ---------------------------------------------------------------- */
 
 static bool names_buffer(const symm_program_op *op, int buffer)
@@ -369,15 +413,48 @@ static bool names_buffer(const symm_program_op *op, int buffer)
     return false;
 }
 
-bool perf_op_writes(const symm_program_op *op, int buffer)
+/* Whether an all_reduce_norm writes, or reads, the buffer as an array beside `in`. */
+static bool norm_touches(const symm_program *program, const symm_program_op *op,
+                         int buffer, bool written)
 {
-    return op->kind == SYMM_PROGRAM_WRITE ? names_buffer(op, buffer)
-                                          : op->out == buffer;
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+
+    if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return false;
+    perf_norm_list(program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
+        if (arrays[a].written == written && arrays[a].where.buffer == buffer)
+            return true;
+    return false;
 }
 
-bool perf_op_reads(const symm_program_op *op, int buffer)
+bool perf_op_writes(const symm_program *program, const symm_program_op *op, int buffer)
 {
-    return op->kind == SYMM_PROGRAM_READ ? names_buffer(op, buffer) : op->in == buffer;
+    return op->kind == SYMM_PROGRAM_WRITE ? names_buffer(op, buffer)
+                                          : op->out == buffer ||
+                                                norm_touches(program, op, buffer, true);
+}
+
+bool perf_op_reads(const symm_program *program, const symm_program_op *op, int buffer)
+{
+    return op->kind == SYMM_PROGRAM_READ ? names_buffer(op, buffer)
+                                         : op->in == buffer ||
+                                               norm_touches(program, op, buffer, false);
+}
+
+/* Whether the op overwrites all of the buffer, which it writes. */
+static bool covers(const symm_program *program, const symm_program_op *op, int buffer)
+{
+    const size_t bytes = program->buffers[buffer].bytes;
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+
+    if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return op->kind == SYMM_PROGRAM_WRITE || op->result == bytes;
+    perf_norm_list(program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
+        if (arrays[a].written && arrays[a].where.buffer == buffer)
+            return arrays[a].bytes == bytes;
+    return false;
 }
 
 /* Whether an op reads bytes of the buffer that no earlier op of the period wrote. */
@@ -385,11 +462,9 @@ static bool is_carried(const symm_program *program, int buffer)
 {
     for (int p = 0; p < program->op_count; p++) {
         const symm_program_op *op = &program->ops[program->order[p]];
-        if (perf_op_reads(op, buffer))
+        if (perf_op_reads(program, op, buffer))
             return true;
-        if (perf_op_writes(op, buffer) &&
-            (op->kind == SYMM_PROGRAM_WRITE ||
-             op->result == program->buffers[buffer].bytes))
+        if (perf_op_writes(program, op, buffer) && covers(program, op, buffer))
             return false;
     }
     return false;
@@ -410,18 +485,42 @@ static int find_writers(struct perf_expect *expect, int buffer)
     int count = 0;
 
     for (int i = 0; i < program->op_count; i++)
-        count += perf_op_writes(&program->ops[i], buffer);
+        count += perf_op_writes(program, &program->ops[i], buffer);
     written->writers = calloc((size_t)count + 1, sizeof *written->writers);
     if (!written->writers)
         return -1;
     for (int p = 0; p < program->op_count; p++)
-        if (perf_op_writes(&program->ops[program->order[p]], buffer))
+        if (perf_op_writes(program, &program->ops[program->order[p]], buffer))
             written->writers[written->writer_count++] = p;
     if (count == 0 || !is_carried(program, buffer))
         return 0;
     if (make_copies(program, &written->carried, bytes))
         return -1;
     return make_copies(program, &written->next, bytes);
+}
+
+/* Room for all that an all_reduce_norm writes; it costs one step from then on. */
+static int keep_norm(struct perf_expect *expect, int index, int *cost)
+{
+    const symm_program *program = expect->program;
+    const symm_program_op *op = &program->ops[index];
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+    struct copies *kept = calloc(PERF_NORM_ARRAYS, sizeof *kept);
+
+    expect->ops[index].norm = kept;
+    if (!kept)
+        return -1;
+    perf_norm_list(program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++) {
+        const int buffer = arrays[a].where.buffer;
+        if (!arrays[a].written || !arrays[a].where.given)
+            continue;
+        if (make_copies(program, &kept[a], arrays[a].bytes))
+            return -1;
+        if (buffer >= 0 && (cost[buffer] < 1 || covers(program, op, buffer)))
+            cost[buffer] = 1;
+    }
+    return 0;
 }
 
 /* Counts the steps back for one element of each result; keeps the expensive results. */
@@ -436,7 +535,10 @@ static int find_dear_results(struct perf_expect *expect)
         const symm_program_op *op = &program->ops[index];
         for (int i = 0; op->kind == SYMM_PROGRAM_WRITE && i < op->buffer_count; i++)
             cost[op->buffers[i]] = 0;
-        if (op->kind == SYMM_PROGRAM_WRITE || op->out < 0)
+        if (op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+            result = keep_norm(expect, index, cost);
+        if (op->kind == SYMM_PROGRAM_WRITE || op->out < 0 ||
+            op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
             continue;
         bool reduces = op->kind == SYMM_PROGRAM_ALL_REDUCE ||
                        op->kind == SYMM_PROGRAM_REDUCE_SCATTER;
@@ -483,8 +585,12 @@ void perf_expect_destroy(struct perf_expect *expect)
 {
     if (!expect)
         return;
-    for (int i = 0; expect->ops && i < expect->program->op_count; i++)
+    for (int i = 0; expect->ops && i < expect->program->op_count; i++) {
         free(expect->ops[i].result.bytes);
+        for (int a = 0; expect->ops[i].norm && a < PERF_NORM_ARRAYS; a++)
+            free(expect->ops[i].norm[a].bytes);
+        free(expect->ops[i].norm);
+    }
     for (int b = 0; expect->buffers && b < expect->program->buffer_count; b++) {
         free(expect->buffers[b].writers);
         free(expect->buffers[b].carried.bytes);
@@ -510,6 +616,57 @@ static int keep_result(struct perf_expect *expect, int index)
     return result;
 }
 
+/* Fills inputs[], new memory for each array that the op reads, and the outputs' places. */
+static int norm_memory(const struct perf_expect *expect, int index, int rank,
+                       void *inputs[PERF_NORM_ARRAYS], void *all[PERF_NORM_ARRAYS])
+{
+    const symm_program_op *op = &expect->program->ops[index];
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+
+    perf_norm_list(expect->program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++) {
+        const struct copies *kept = &expect->ops[index].norm[a];
+        if (!arrays[a].where.given)
+            continue;
+        if (arrays[a].written) {
+            all[a] = kept->bytes + (size_t)rank * kept->size;
+            continue;
+        }
+        all[a] = inputs[a] = malloc(arrays[a].bytes);
+        if (!inputs[a])
+            return -1;
+        if (arrays[a].where.buffer < 0)
+            perf_norm_fill(&arrays[a], inputs[a]);
+        else if (content_before(expect, arrays[a].where.buffer, rank,
+                                expect->ops[index].place,
+                                (struct range){0, arrays[a].bytes}, inputs[a]))
+            return -1;
+    }
+    return 0;
+}
+
+static int compute_norm(const struct perf_expect *expect, int index, int rank)
+{
+    const symm_program_op *op = &expect->program->ops[index];
+    const symm_program_partition *partition = partition_of(expect, op);
+    const int list = symm_program_partition_find(partition, rank) / partition->length;
+    void *inputs[PERF_NORM_ARRAYS] = {NULL}, *all[PERF_NORM_ARRAYS] = {NULL};
+    void *sums = malloc(op->result);
+    int result = sums ? norm_memory(expect, index, rank, inputs, all) : -1;
+    symm_norm norm;
+
+    if (result == 0)
+        result = reduce_range(expect, index, list, (struct range){0, op->result}, sums);
+    if (result == 0) {
+        norm = perf_norm_call(expect->program, op, sums, all);
+        result = perf_norm_rows(&norm);
+    }
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
+        free(inputs[a]);
+    free(sums);
+    return result;
+}
+
 int perf_expect_begin(struct perf_expect *expect, uint64_t period)
 {
     expect->period = period;
@@ -517,6 +674,9 @@ int perf_expect_begin(struct perf_expect *expect, uint64_t period)
         int index = expect->program->order[p];
         if (expect->ops[index].result.bytes && keep_result(expect, index))
             return -1;
+        for (int r = 0; expect->ops[index].norm && r < expect->program->world; r++)
+            if (compute_norm(expect, index, r))
+                return -1;
     }
     return 0;
 }

@@ -4,8 +4,9 @@
  *
  * A rank writes patterns of (buffer, rank, period, op), so that any rank can compute the
  * content of any buffer by going back from op to op. Contents are computed on demand, in
- * blocks. Only two kinds are kept in memory: buffers that carry a value over the end of a
- * period, and results that cost too much to compute again at each use. One period at a
+ * blocks. Three kinds are kept in memory: buffers that carry a value over the end of a period,
+ * results that cost too much to compute again at each use, and all results of an
+ * all_reduce_norm, whose elements depend on whole rows. One period at a
  * time; between begin and end the queries may come from several threads.
  */
 #ifndef PERF_EXPECT_H
@@ -14,6 +15,7 @@
 #include "symm/plan.h"
 
 #include "perf/data.h"
+#include "perf/expect_norm.h"
 
 struct perf_expect;
 
@@ -26,8 +28,8 @@ int perf_expect_begin(struct perf_expect *expect, uint64_t period);
 int perf_expect_end(struct perf_expect *expect);
 
 /* Does the op write, or read, the buffer, here or on a peer? */
-bool perf_op_writes(const symm_program_op *op, int buffer);
-bool perf_op_reads(const symm_program_op *op, int buffer);
+bool perf_op_writes(const symm_program *program, const symm_program_op *op, int buffer);
+bool perf_op_reads(const symm_program *program, const symm_program_op *op, int buffer);
 
 /* The pattern that op `op`, a write, puts into a buffer on a rank in this period. */
 void perf_expect_written(const struct perf_expect *expect, int op, int buffer, int rank,
@@ -39,5 +41,9 @@ void perf_expect_written(const struct perf_expect *expect, int op, int buffer, i
  * and last element. */
 int64_t perf_expect_differ(const struct perf_expect *expect, int op, int buffer,
                            int rank, const void *found, bool glance);
+/* The same of an array that `op`, an all_reduce_norm, writes. */
+int64_t perf_expect_norm_differ(const struct perf_expect *expect, int op,
+                                enum perf_norm_place array, int rank, const void *found,
+                                bool glance);
 
 #endif

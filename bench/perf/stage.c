@@ -35,7 +35,8 @@ static bool allocate_private_out(struct perf_stage *stage)
         size_t most = 0;
         for (int i = 0; i < program->op_count; i++) {
             const symm_program_op *op = &program->ops[i];
-            if (op->stream == s && op->out < 0 && op->result > most)
+            if (op->stream == s && op->out < 0 && op->result > most &&
+                op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
                 most = op->result;
         }
         stage->private_out[s] = perf_job_alloc(stage->job, most + 1);
@@ -111,6 +112,93 @@ static int make_buffers(struct perf_stage *stage)
     return PERF_RIGHT;
 }
 
+/* Of the largest array that the op writes. */
+static size_t result_bytes(const symm_program *program, const symm_program_op *op)
+{
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+    size_t most = op->result;
+
+    if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return most;
+    perf_norm_list(program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
+        if (arrays[a].written && arrays[a].bytes > most)
+            most = arrays[a].bytes;
+    return most;
+}
+
+/* The arrays of an op that are no buffers lie in one block, each as aligned as a buffer. */
+static size_t place_norm(struct perf_stage *stage, const symm_program_op *op,
+                         char *block, void *at[PERF_NORM_ARRAYS])
+{
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+    size_t bytes = 0;
+
+    perf_norm_list(stage->program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++) {
+        const int buffer = arrays[a].where.buffer;
+        at[a] = NULL;
+        if (!arrays[a].where.given)
+            continue;
+        if (buffer >= 0) {
+            at[a] = symm_buffer_ptr(stage->buffers[buffer]);
+            continue;
+        }
+        at[a] = block ? block + bytes : NULL;
+        bytes += (arrays[a].bytes + SYMM_PLAN_ALIGNMENT - 1) / SYMM_PLAN_ALIGNMENT *
+                 SYMM_PLAN_ALIGNMENT;
+    }
+    return bytes;
+}
+
+/* Fills those that are read; zeroes the others. */
+static int fill_norm(struct perf_stage *stage, const symm_program_op *op,
+                     struct perf_step *step, size_t bytes)
+{
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+    void *filled;
+    int result = perf_job_fill(stage->job, step->private_norm, 0, bytes)
+                     ? PERF_FAILED
+                     : PERF_RIGHT;
+
+    perf_norm_list(stage->program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS && result == PERF_RIGHT; a++) {
+        if (!arrays[a].where.given || arrays[a].where.buffer >= 0 || arrays[a].written)
+            continue;
+        filled = malloc(arrays[a].bytes);
+        if (!filled)
+            return perf_job_no_memory(stage->job);
+        perf_norm_fill(&arrays[a], filled);
+        if (perf_job_copy(stage->job, step->norm_at[a], filled, arrays[a].bytes))
+            result = PERF_FAILED;
+        free(filled);
+    }
+    return result;
+}
+
+static int make_norms(struct perf_stage *stage)
+{
+    int result = PERF_RIGHT;
+
+    for (int i = 0; i < stage->program->op_count && result == PERF_RIGHT; i++) {
+        const symm_program_op *op = &stage->program->ops[i];
+        struct perf_step *step = &stage->steps[i];
+        size_t bytes;
+
+        if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
+            continue;
+        bytes = place_norm(stage, op, NULL, step->norm_at);
+        if (bytes > 0) {
+            step->private_norm = perf_job_alloc(stage->job, bytes);
+            if (!step->private_norm)
+                return perf_job_no_memory(stage->job);
+            place_norm(stage, op, step->private_norm, step->norm_at);
+            result = fill_norm(stage, op, step, bytes);
+        }
+    }
+    return result;
+}
+
 /* On GPUs: host memory for one write or check at a time. */
 static int make_staging(struct perf_stage *stage)
 {
@@ -122,9 +210,11 @@ static int make_staging(struct perf_stage *stage)
     for (int b = 0; b < program->buffer_count; b++)
         if (program->buffers[b].bytes > most)
             most = program->buffers[b].bytes;
-    for (int i = 0; i < program->op_count; i++)
-        if (program->ops[i].result > most)
-            most = program->ops[i].result;
+    for (int i = 0; i < program->op_count; i++) {
+        const size_t result = result_bytes(program, &program->ops[i]);
+        if (result > most)
+            most = result;
+    }
     stage->staging = malloc(most);
     return stage->staging ? PERF_RIGHT : perf_job_no_memory(stage->job);
 }
@@ -138,14 +228,16 @@ static bool is_looked_at(const symm_program *program, int index)
 {
     const symm_program_op *op = &program->ops[index];
 
+    if (op->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return true; /* check_norm looks at memory of the rank's own alone */
     if (op->kind != SYMM_PROGRAM_WAIT)
         return op->out < 0;
     int buffer = program->ops[op->put].out;
     for (int k = 1; k <= program->op_count; k++) {
         const symm_program_op *next = &program->ops[(index + k) % program->op_count];
-        if (perf_op_reads(next, buffer))
+        if (perf_op_reads(program, next, buffer))
             return true;
-        if (perf_op_writes(next, buffer))
+        if (perf_op_writes(program, next, buffer))
             return false;
     }
     return false;
@@ -187,6 +279,8 @@ int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
     if (result == PERF_RIGHT)
         result = make_buffers(stage);
     if (result == PERF_RIGHT)
+        result = make_norms(stage);
+    if (result == PERF_RIGHT)
         result = make_staging(stage);
     if (result == PERF_RIGHT)
         return PERF_RIGHT;
@@ -212,6 +306,8 @@ void perf_stage_close(struct perf_stage *stage)
             symm_team_destroy(stage->teams[g]);
     for (int s = 0; stage->private_out && s < program->stream_count; s++)
         perf_job_free(stage->job, stage->private_out[s]);
+    for (int i = 0; stage->steps && i < program->op_count; i++)
+        perf_job_free(stage->job, stage->steps[i].private_norm);
     perf_expect_destroy(stage->expect);
     free(stage->teams);
     free(stage->place);

@@ -26,6 +26,8 @@ struct perf_step {
     uint64_t random;        /* state of --delay */
     uint64_t posted, taken; /* depend: periods that its two streams have passed */
     bool looks;             /* check a result in symmetric memory at once */
+    void *norm_at[PERF_NORM_ARRAYS]; /* all_reduce_norm: its arrays */
+    void *private_norm;              /* those that are no buffers; NULL: none */
 };
 
 struct perf_stage {

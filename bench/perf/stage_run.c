@@ -44,18 +44,19 @@ static void write_buffers(void *arg)
     }
 }
 
-static void check_one(struct perf_stage *stage, int op, int buffer, const void *found)
+/* A copy of the host's, where it cannot read the memory itself. */
+static const void *readable(struct perf_stage *stage, const void *found, size_t bytes)
+{
+    if (stage->staging && perf_job_copy(stage->job, stage->staging, found, bytes) == 0)
+        return stage->staging;
+    return found;
+}
+
+/* name: of what was found, where the op has no site; wrong -1: no memory. */
+static void count_wrong(struct perf_stage *stage, int op, const char *name,
+                        int64_t wrong)
 {
     const symm_program_op *what = &stage->program->ops[op];
-    size_t bytes = what->kind == SYMM_PROGRAM_READ
-                       ? stage->program->buffers[buffer].bytes
-                       : what->result;
-    int64_t wrong;
-
-    if (stage->staging && perf_job_copy(stage->job, stage->staging, found, bytes) == 0)
-        found = stage->staging;
-    wrong = perf_expect_differ(stage->expect, op, buffer, stage->job->rank, found,
-                               stage->glance);
 
     if (wrong < 0) {
         stage->no_memory = true;
@@ -67,11 +68,45 @@ static void check_one(struct perf_stage *stage, int op, int buffer, const void *
     if (atomic_fetch_add(&stage->wrong, (uint64_t)wrong) < MOST_COMPLAINTS)
         fprintf(
             stderr,
-            "symm-perf: rank %d: period %llu: ops[%d] (%s %s): %lld wrong element%s\n",
+            "symm-perf: rank %d: period %llu: ops[%d] (%s %s%s%s): %lld wrong "
+            "element%s\n",
             stage->job->rank, (unsigned long long)stage->period, op,
-            symm_program_kind_name(what->kind),
-            what->site ? what->site : stage->program->buffers[buffer].name,
-            (long long)wrong, wrong > 1 ? "s" : "");
+            symm_program_kind_name(what->kind), what->site ? what->site : "",
+            what->site && name ? " " : "", name ? name : "", (long long)wrong,
+            wrong > 1 ? "s" : "");
+}
+
+static void check_one(struct perf_stage *stage, int op, int buffer, const void *found)
+{
+    const symm_program_op *what = &stage->program->ops[op];
+    const bool reads = what->kind == SYMM_PROGRAM_READ;
+    const symm_program_buffer *read = &stage->program->buffers[buffer];
+
+    found = readable(stage, found, reads ? read->bytes : what->result);
+    count_wrong(stage, op, reads ? read->name : NULL,
+                perf_expect_differ(stage->expect, op, buffer, stage->job->rank, found,
+                                   stage->glance));
+}
+
+/* All that an all_reduce_norm has written; under a plan, in memory of the rank's own alone. */
+static void check_norm(void *arg)
+{
+    const struct perf_step *step = arg;
+    struct perf_stage *stage = step->stage;
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+
+    perf_norm_list(stage->program, &stage->program->ops[step->op], arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++) {
+        if (!arrays[a].written || !arrays[a].where.given ||
+            (stage->planned && arrays[a].where.buffer >= 0))
+            continue;
+        count_wrong(stage, step->op, arrays[a].name,
+                    perf_expect_norm_differ(
+                        stage->expect, step->op, (enum perf_norm_place)a,
+                        stage->job->rank,
+                        readable(stage, step->norm_at[a], arrays[a].bytes),
+                        stage->glance));
+    }
 }
 
 static void check_reads(void *arg)
@@ -249,6 +284,23 @@ static symm_status run_collective(struct perf_step *step)
     return status == SYMM_OK && step->looks ? run_local(step, check_result) : status;
 }
 
+static symm_status run_norm(struct perf_step *step)
+{
+    struct perf_stage *stage = step->stage;
+    const symm_program_op *op = op_of(step);
+    const symm_call call = {
+        .size = sizeof call, .site = op->site, .stream = stage->streams[op->stream]};
+    const symm_norm norm =
+        perf_norm_call(stage->program, op, symm_buffer_ptr(stage->buffers[op->in]),
+                       step->norm_at);
+    symm_work **work = work_for(stage, op);
+    symm_status status = keep_work(
+        stage, work,
+        symm_all_reduce_norm(stage->teams[op->partition], &norm, &call, work));
+
+    return status == SYMM_OK && step->looks ? run_local(step, check_norm) : status;
+}
+
 static symm_status run_put(struct perf_step *step)
 {
     struct perf_stage *stage = step->stage;
@@ -303,6 +355,8 @@ static symm_status run_step(struct perf_step *step)
             status = run_local(step, delay_some);
         if (status != SYMM_OK)
             return status;
+        if (op_of(step)->kind == SYMM_PROGRAM_ALL_REDUCE_NORM)
+            return run_norm(step);
         return op_of(step)->kind == SYMM_PROGRAM_PUT ? run_put(step)
                                                      : run_collective(step);
     }
