@@ -3,7 +3,7 @@
  * test_driver_plan.c - plans at run time on the CUDA backend: over the fake driver, or on
  * GPUs with SYMM_TEST_GPU=1. Planned algorithms and their replacements give right sums with
  * the barriers of the plan; barriers that no kernel contains are separate launches; freed
- * bytes are NaN; a put whose barrier the plan omits does not wait.
+ * bytes are NaN; an all_reduce_norm on a plan has the bits of one without; a put whose barrier the plan omits does not wait.
  */
 #include "device.h"
 #include "plan_run.h"
@@ -172,6 +172,158 @@ static void explained(void **state)
     run(body_explained, "ll_push", keep_both);
 }
 
+/* ---- all_reduce_norm ------------------------------------------------------------------ */
+
+/* The arrays of a layer on the device: planned, or apart in private memory. */
+struct layers {
+    struct bench *bench;
+    symm_buffer *buffers[PLAN_RUN_LAYER_BUFFERS];
+    void *planned[PLAN_RUN_LAYER_BUFFERS], *apart[PLAN_RUN_LAYER_BUFFERS];
+    float found[PLAN_RUN_WORDS], wanted[PLAN_RUN_WORDS];
+};
+
+static int layers_open(struct layers *l, struct bench *b, symm_ctx *ctx)
+{
+    l->bench = b;
+    b->ctx = ctx;
+    b->team = symm_team_world(ctx);
+    b->gpu = device_open(ctx);
+    CHECK(b->gpu != NULL);
+    CHECK_ZERO(device_area_open(&b->out, b->gpu, NULL,
+                                 PLAN_RUN_LAYER_BUFFERS * PLAN_RUN_BYTES));
+    CHECK_OK(plan_run_load(b->team, "plan"));
+    CHECK_ZERO(plan_run_place_all(b->team, l->buffers, PLAN_RUN_LAYER_BUFFERS));
+    CHECK_OK(symm_rendezvous(b->team));
+    CHECK_OK(symm_stream_create(ctx, &b->stream));
+    for (int i = 0; i < PLAN_RUN_LAYER_BUFFERS; i++) {
+        l->planned[i] = symm_buffer_ptr(l->buffers[i]);
+        l->apart[i] = b->out.device + (size_t)i * PLAN_RUN_BYTES;
+    }
+    return 0;
+}
+
+static int layers_close(struct layers *l)
+{
+    struct bench *b = l->bench;
+
+    CHECK_OK(symm_barrier(b->team, NULL, NULL));
+    symm_stream_destroy(b->ctx, b->stream);
+    for (int i = 0; i < PLAN_RUN_LAYER_BUFFERS; i++)
+        symm_buffer_release(l->buffers[i]);
+    device_area_close(&b->out);
+    perf_gpu_close(b->gpu);
+    return 0;
+}
+
+/* Both get the same values. */
+static int draw(struct layers *l, int array, uint64_t seed)
+{
+    for (int i = 0; i < PLAN_RUN_WORDS; i++)
+        l->found[i] = (float)(int64_t)(harness_random(&seed) % 2001 - 1000) / 512;
+    CHECK_ZERO(perf_gpu_copy(l->bench->gpu, l->planned[array], l->found,
+                             PLAN_RUN_BYTES));
+    CHECK_ZERO(
+        perf_gpu_copy(l->bench->gpu, l->apart[array], l->found, PLAN_RUN_BYTES));
+    return 0;
+}
+
+static int compare(struct layers *l, int array, int k)
+{
+    CHECK_ZERO(perf_gpu_copy(l->bench->gpu, l->found, l->planned[array],
+                             PLAN_RUN_BYTES));
+    CHECK_ZERO(
+        perf_gpu_copy(l->bench->gpu, l->wanted, l->apart[array], PLAN_RUN_BYTES));
+    CHECK_MESSAGE(memcmp(l->found, l->wanted, PLAN_RUN_BYTES) == 0,
+                  "period %d: array %d is wrong: %g instead of %g", k, array,
+                  (double)l->found[0], (double)l->wanted[0]);
+    return 0;
+}
+
+static int normalise(struct layers *l, void *const *x, int i, const char *site)
+{
+    const symm_norm norm = {.size = sizeof(norm),
+                            .rows = PLAN_RUN_WORDS / PLAN_RUN_HIDDEN,
+                            .hidden = PLAN_RUN_HIDDEN,
+                            .dtype = SYMM_FLOAT32,
+                            .flags = SYMM_NORM_CONSTANT,
+                            .eps = 1e-6f,
+                            .in = x[PLAN_RUN_IN + i],
+                            .residual_in = x[PLAN_RUN_RESIDUAL],
+                            .residual_out = x[PLAN_RUN_RESIDUAL],
+                            .weight = x[PLAN_RUN_WEIGHT],
+                            .norm_out = x[PLAN_RUN_OUT + i]};
+    const symm_call call = {
+        .size = sizeof(call), .site = site, .stream = l->bench->stream};
+
+    CHECK_OK(symm_all_reduce_norm(l->bench->team, &norm, &call, NULL));
+    CHECK_OK(symm_stream_synchronize(l->bench->ctx, l->bench->stream, 0));
+    return 0;
+}
+
+static int layer_period(struct layers *l, int k)
+{
+    const uint64_t seed = (uint64_t)(64 * k + symm_team_rank(l->bench->team));
+    char site[16];
+
+    CHECK_ZERO(draw(l, PLAN_RUN_RESIDUAL, (uint64_t)k));
+    for (int i = 0; i < PLAN_RUN_LAYERS; i++) {
+        snprintf(site, sizeof(site), "n%d", i);
+        CHECK_ZERO(draw(l, PLAN_RUN_IN + i, seed * PLAN_RUN_LAYERS + (uint64_t)i));
+        CHECK_ZERO(normalise(l, l->apart, i, NULL));
+        CHECK_ZERO(normalise(l, l->planned, i, site));
+        CHECK_ZERO(compare(l, PLAN_RUN_OUT + i, k));
+    }
+    return compare(l, PLAN_RUN_RESIDUAL, k);
+}
+
+/* arg: what symm_explain says. */
+static int body_layers(symm_ctx *ctx, void *arg)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    struct layers *l = calloc(1, sizeof(*l));
+    int result;
+
+    CHECK(b != NULL && l != NULL);
+    result = layers_open(l, b, ctx);
+    if (result == 0)
+        result = draw(l, PLAN_RUN_WEIGHT, 7);
+    for (int k = 0; k < 3 && result == 0; k++)
+        result = layer_period(l, k);
+    if (result == 0 && !strstr(symm_explain(b->team), arg))
+        result = harness_fail(__FILE__, __LINE__, "%s", symm_explain(b->team));
+    if (result == 0)
+        result = layers_close(l);
+    free(l);
+    free(b);
+    return result;
+}
+
+/* Two ranks have a fused kernel, three a sum with the plan's barriers and a kernel for the rest. */
+static void norms(void **state)
+{
+    static const char *const algorithms[] = {"one_shot_pull", "two_shot_pull",
+                                             "two_shot_inplace", "ll_push"};
+
+    (void)state;
+    setenv("SYMM_CHECK", "plan", 1);
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++)
+        for (int ranks = 2; ranks <= device_ranks(3); ranks++) {
+            char words[64] = "the kernel that sums does the rest (planned: ";
+            struct harness h = {.ranks = ranks,
+                                .body = body_layers,
+                                .arg = words,
+                                .team_bytes = (size_t)128 << 20};
+
+            if (ranks == 3)
+                snprintf(words, sizeof(words), "(planned: %s,", algorithms[i]);
+            plan_run_write(plan_run_layers(ranks), algorithms[i], "plan", NULL);
+            assert_int_equal(harness_run(&h), 0);
+        }
+    unsetenv("SYMM_CHECK");
+}
+
+/* ---- What is freed, left out, late ----------------------------------------------------- */
+
 /* s1 has freed b0, and not b1. */
 static int body_freed(symm_ctx *ctx, void *arg)
 {
@@ -284,6 +436,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(planned),
                                        cmocka_unit_test(explained),
+                                       cmocka_unit_test(norms),
                                        cmocka_unit_test(freed), cmocka_unit_test(late),
                                        cmocka_unit_test(put_barrier_left_out)};
 
