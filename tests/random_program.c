@@ -5,7 +5,8 @@
  *
  * Three periods of one list of calls: fills and checks on the default stream and on a
  * second one, every collective in place and out of place on the world and on halves of it,
- * parts of buffers, and puts with signals. Each rank computes the content of all ranks'
+ * parts of buffers, puts with signals, and all_reduce_norms, which are compared with the same
+ * call on memory that no plan knows. Each rank computes the content of all ranks'
  * buffers and compares each element that a check reads. Accesses are annotated unless
  * `silent`. Before the periods buffers are freed, and other buffers reuse their memory. With
  * DELAY each rank waits 0 to DELAY microseconds before each call. Exit status 1: an error,
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <symm/norm.h>
 #include <symm/symm.h>
 
 #define BUFFERS 12
@@ -42,12 +44,14 @@ enum kind {
     CAST,
     EXCHANGE,
     PUT,
+    NORM,
     KINDS
 };
 
 struct call {
     enum kind kind;
     int in, out, root;
+    int third; /* NORM: a buffer beside in and out */
     bool side, halves;
     char site[16];
 };
@@ -62,6 +66,7 @@ struct program {
     bool known[BUFFERS];                  /* all of it was written at some time */
     bool on_side[BUFFERS];                /* where it was touched last */
     struct call calls[CALLS];
+    uint32_t apart[CALLS][3][COUNT]; /* NORM: its arrays again */
     int count, me, size;
     unsigned delay;
     bool silent;
@@ -94,6 +99,8 @@ static void draw_calls(struct program *p, uint64_t random)
         call->root = (int)draw(&random, (unsigned)(call->halves ? 2 : p->size));
         if (call->out == call->in && call->kind != REDUCE && call->kind != CAST)
             call->out = (call->in + 1) % BUFFERS;
+        call->third = (call->out + 1) % BUFFERS == call->in ? (call->out + 2) % BUFFERS
+                                                            : (call->out + 1) % BUFFERS;
         if (call->kind == PUT)
             call->halves = false;
         snprintf(call->site, sizeof(call->site), "call%d", i);
@@ -241,6 +248,76 @@ static void communicate(struct program *p, const struct call *call, void *stream
     expect_all(p, call);
 }
 
+/* ---- Norms ------------------------------------------------------------------------------- */
+
+struct shadow {
+    uint32_t *buffers[3], (*apart)[COUNT]; /* in, the residual in place, the norm */
+};
+
+static void copy_arrays(void *arg)
+{
+    const struct shadow *s = arg;
+
+    for (int i = 0; i < 2; i++)
+        memcpy(s->apart[i], s->buffers[i], sizeof(s->apart[i]));
+    free(arg);
+}
+
+static void compare_arrays(void *arg)
+{
+    const struct shadow *s = arg;
+
+    for (int i = 1; i < 3; i++)
+        wrong += memcmp(s->apart[i], s->buffers[i], sizeof(s->apart[i])) != 0;
+    free(arg);
+}
+
+static void queue_shadow(struct program *p, const struct call *call, void *stream,
+                         void (*fn)(void *arg))
+{
+    struct shadow *s = malloc(sizeof(*s));
+
+    if (!s)
+        exit(1);
+    *s = (struct shadow){{p->x[call->in], p->x[call->out], p->x[call->third]},
+                         p->apart[call - p->calls]};
+    TRY(symm_stream_call(p->ctx, stream, fn, s));
+    for (int i = 0; i < 2 && !p->silent; i++) {
+        const int b = fn == copy_arrays ? (i ? call->out : call->in)
+                                        : (i ? call->third : call->out);
+        TRY(symm_record_read(p->world, p->x[b], COUNT * 4, stream));
+    }
+}
+
+static void normalise(struct program *p, const struct call *call, void *stream)
+{
+    uint32_t(*apart)[COUNT] = p->apart[call - p->calls];
+    uint32_t *const arrays[2][3] = {{apart[0], apart[1], apart[2]},
+                                    {p->x[call->in], p->x[call->out], p->x[call->third]}};
+
+    queue_shadow(p, call, stream, copy_arrays);
+    for (int planned = 0; planned < 2; planned++) {
+        const symm_call how = {.size = sizeof(how),
+                               .site = planned ? call->site : NULL,
+                               .stream = stream};
+        const symm_norm norm = {.size = sizeof(norm),
+                                .rows = 4,
+                                .hidden = COUNT / 4,
+                                .dtype = SYMM_FLOAT32,
+                                .eps = 1,
+                                .in = arrays[planned][0],
+                                .residual_in = arrays[planned][1],
+                                .residual_out = arrays[planned][1],
+                                .norm_out = arrays[planned][2]};
+        symm_work *work = NULL;
+
+        TRY(symm_all_reduce_norm(p->team, &norm, &how, stream ? &work : NULL));
+        symm_work_release(work);
+    }
+    queue_shadow(p, call, stream, compare_arrays);
+    p->known[call->out] = p->known[call->third] = false;
+}
+
 static void run_period(struct program *p, int period, uint64_t *noise)
 {
     TRY(symm_stream_synchronize(p->ctx, p->side, 60)); /* so that periods are alike */
@@ -257,10 +334,14 @@ static void run_period(struct program *p, int period, uint64_t *noise)
         order(p, call->in, call->side);
         if (!local)
             order(p, call->out, call->side);
+        if (call->kind == NORM)
+            order(p, call->third, call->side);
         if (call->kind == READ)
             check(p, call, stream);
         else if (local)
             fill(p, call, stream, period);
+        else if (call->kind == NORM)
+            normalise(p, call, stream);
         else
             communicate(p, call, stream);
     }
