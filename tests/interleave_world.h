@@ -11,7 +11,7 @@
 #include "interleave.h"
 
 #define MAX_PIECES  64
-#define MAX_TOUCHES 12  /* of one op */
+#define MAX_TOUCHES 12 /* of one op */
 #define MAX_ITEMS   250 /* ops of all periods */
 #define FILLED      255 /* held by a piece that a free has filled */
 

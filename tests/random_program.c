@@ -292,14 +292,14 @@ static void queue_shadow(struct program *p, const struct call *call, void *strea
 static void normalise(struct program *p, const struct call *call, void *stream)
 {
     uint32_t(*apart)[COUNT] = p->apart[call - p->calls];
-    uint32_t *const arrays[2][3] = {{apart[0], apart[1], apart[2]},
-                                    {p->x[call->in], p->x[call->out], p->x[call->third]}};
+    uint32_t *const arrays[2][3] = {
+        {apart[0], apart[1], apart[2]},
+        {p->x[call->in], p->x[call->out], p->x[call->third]}};
 
     queue_shadow(p, call, stream, copy_arrays);
     for (int planned = 0; planned < 2; planned++) {
-        const symm_call how = {.size = sizeof(how),
-                               .site = planned ? call->site : NULL,
-                               .stream = stream};
+        const symm_call how = {
+            .size = sizeof(how), .site = planned ? call->site : NULL, .stream = stream};
         const symm_norm norm = {.size = sizeof(norm),
                                 .rows = 4,
                                 .hidden = COUNT / 4,

@@ -190,7 +190,7 @@ static int layers_open(struct layers *l, struct bench *b, symm_ctx *ctx)
     b->gpu = device_open(ctx);
     CHECK(b->gpu != NULL);
     CHECK_ZERO(device_area_open(&b->out, b->gpu, NULL,
-                                 PLAN_RUN_LAYER_BUFFERS * PLAN_RUN_BYTES));
+                                PLAN_RUN_LAYER_BUFFERS * PLAN_RUN_BYTES));
     CHECK_OK(plan_run_load(b->team, "plan"));
     CHECK_ZERO(plan_run_place_all(b->team, l->buffers, PLAN_RUN_LAYER_BUFFERS));
     CHECK_OK(symm_rendezvous(b->team));
@@ -220,17 +220,16 @@ static int draw(struct layers *l, int array, uint64_t seed)
 {
     for (int i = 0; i < PLAN_RUN_WORDS; i++)
         l->found[i] = (float)(int64_t)(harness_random(&seed) % 2001 - 1000) / 512;
-    CHECK_ZERO(perf_gpu_copy(l->bench->gpu, l->planned[array], l->found,
-                             PLAN_RUN_BYTES));
     CHECK_ZERO(
-        perf_gpu_copy(l->bench->gpu, l->apart[array], l->found, PLAN_RUN_BYTES));
+        perf_gpu_copy(l->bench->gpu, l->planned[array], l->found, PLAN_RUN_BYTES));
+    CHECK_ZERO(perf_gpu_copy(l->bench->gpu, l->apart[array], l->found, PLAN_RUN_BYTES));
     return 0;
 }
 
 static int compare(struct layers *l, int array, int k)
 {
-    CHECK_ZERO(perf_gpu_copy(l->bench->gpu, l->found, l->planned[array],
-                             PLAN_RUN_BYTES));
+    CHECK_ZERO(
+        perf_gpu_copy(l->bench->gpu, l->found, l->planned[array], PLAN_RUN_BYTES));
     CHECK_ZERO(
         perf_gpu_copy(l->bench->gpu, l->wanted, l->apart[array], PLAN_RUN_BYTES));
     CHECK_MESSAGE(memcmp(l->found, l->wanted, PLAN_RUN_BYTES) == 0,
@@ -434,11 +433,10 @@ static void late(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(planned),
-                                       cmocka_unit_test(explained),
-                                       cmocka_unit_test(norms),
-                                       cmocka_unit_test(freed), cmocka_unit_test(late),
-                                       cmocka_unit_test(put_barrier_left_out)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planned), cmocka_unit_test(explained),
+        cmocka_unit_test(norms),   cmocka_unit_test(freed),
+        cmocka_unit_test(late),    cmocka_unit_test(put_barrier_left_out)};
 
     device_suite();
     return cmocka_run_group_tests(tests, plan_run_set_up, plan_run_tear_down);

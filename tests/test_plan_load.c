@@ -469,10 +469,15 @@ static void put_barrier_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places),       cmocka_unit_test(algorithms),
-        cmocka_unit_test(norms),        cmocka_unit_test(partial_sums), cmocka_unit_test(dropped_barrier),
-        cmocka_unit_test(teams),        cmocka_unit_test(streams),
-        cmocka_unit_test(puts_in_turn), cmocka_unit_test(put_barrier_left_out),
+        cmocka_unit_test(places),
+        cmocka_unit_test(algorithms),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(partial_sums),
+        cmocka_unit_test(dropped_barrier),
+        cmocka_unit_test(teams),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(puts_in_turn),
+        cmocka_unit_test(put_barrier_left_out),
     };
 
     return cmocka_run_group_tests(tests, plan_run_set_up, plan_run_tear_down);

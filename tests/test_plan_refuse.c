@@ -268,9 +268,9 @@ static int body_kinds(symm_ctx *ctx, void *arg)
     if (*layers) {
         CHECK_STATUS(plan_run_reduce(team, "n0", b[0], out), SYMM_ERR_INVALID);
         CHECK_ERROR("has an all_reduce_norm at 'n0', and the call is all_reduce,");
-        CHECK_STATUS(symm_put_signal(team, symm_buffer_ptr(b[0]), out, 4, 0, 0, &call,
-                                     NULL),
-                     SYMM_ERR_INVALID);
+        CHECK_STATUS(
+            symm_put_signal(team, symm_buffer_ptr(b[0]), out, 4, 0, 0, &call, NULL),
+            SYMM_ERR_INVALID);
         CHECK_ERROR("has an all_reduce_norm at 'n0', and the call is symm_put_signal");
         CHECK_OK(symm_all_reduce_norm(team, &norm, &call, NULL));
         CHECK(plan_run_wrong(residual, (float)symm_team_size(team)) == 0);
@@ -448,9 +448,9 @@ static void planted_plans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),       cmocka_unit_test(different_plans), cmocka_unit_test(other_kinds),
-        cmocka_unit_test(checked),       cmocka_unit_test(check_value),
-        cmocka_unit_test(planted_plans),
+        cmocka_unit_test(refused),     cmocka_unit_test(different_plans),
+        cmocka_unit_test(other_kinds), cmocka_unit_test(checked),
+        cmocka_unit_test(check_value), cmocka_unit_test(planted_plans),
     };
 
     return cmocka_run_group_tests(tests, plan_run_set_up, plan_run_tear_down);

@@ -154,6 +154,7 @@ replay 2 "a cut plan" "$odd" --iterations 1
 # ---- The same of norms ----------------------------------------------------------------
 
 "$planner" plan "$norms" --table "$work/costs-pull" -o "$work/good" >"$work/out" || fail "no norms"
+grep -q "^every-norm: .*, 7 of them all_reduce_norms, 4 ranks" "$work/out" || fail "how many norms?"
 # planted_norm STATUS WORDS WHAT FILTER: the checker says no by these words; the replay's status.
 planted_norm() {
     jq "($4) | del(.plan_hash, .run_hash)" "$work/good" >"$work/plan"

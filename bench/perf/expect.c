@@ -253,20 +253,14 @@ static void carried_range(const struct perf_expect *expect, int buffer, int rank
         memset(to, 0, range.bytes);
 }
 
-/* What an all_reduce_norm leaves in a buffer; NULL: it is another op. */
+/* What an all_reduce_norm leaves in a buffer that it writes; NULL: it is another op. */
 static const struct copies *norm_result(const struct perf_expect *expect, int index,
                                         int buffer)
 {
-    const symm_program_op *op = &expect->program->ops[index];
-    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+    const int array =
+        perf_norm_array_in(expect->program, &expect->program->ops[index], buffer, true);
 
-    if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
-        return NULL;
-    perf_norm_list(expect->program, op, arrays);
-    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
-        if (arrays[a].written && arrays[a].where.buffer == buffer)
-            return &expect->ops[index].norm[a];
-    return NULL;
+    return array < 0 ? NULL : &expect->ops[index].norm[array];
 }
 
 static int content_before(const struct perf_expect *expect, int buffer, int rank,
@@ -397,8 +391,7 @@ int64_t perf_expect_norm_differ(const struct perf_expect *expect, int op,
     last = kept->size / element - 1;
     for (size_t i = 0; i < 3; i++) {
         const size_t at = last * i / 2 * element;
-        wrong +=
-            memcmp(wanted + at, (const unsigned char *)found + at, element) != 0;
+        wrong += memcmp(wanted + at, (const unsigned char *)found + at, element) != 0;
     }
     return wrong;
 }
@@ -413,33 +406,18 @@ static bool names_buffer(const symm_program_op *op, int buffer)
     return false;
 }
 
-/* Whether an all_reduce_norm writes, or reads, the buffer as an array beside `in`. */
-static bool norm_touches(const symm_program *program, const symm_program_op *op,
-                         int buffer, bool written)
-{
-    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
-
-    if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
-        return false;
-    perf_norm_list(program, op, arrays);
-    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
-        if (arrays[a].written == written && arrays[a].where.buffer == buffer)
-            return true;
-    return false;
-}
-
 bool perf_op_writes(const symm_program *program, const symm_program_op *op, int buffer)
 {
-    return op->kind == SYMM_PROGRAM_WRITE ? names_buffer(op, buffer)
-                                          : op->out == buffer ||
-                                                norm_touches(program, op, buffer, true);
+    if (op->kind == SYMM_PROGRAM_WRITE)
+        return names_buffer(op, buffer);
+    return op->out == buffer || perf_norm_array_in(program, op, buffer, true) >= 0;
 }
 
 bool perf_op_reads(const symm_program *program, const symm_program_op *op, int buffer)
 {
-    return op->kind == SYMM_PROGRAM_READ ? names_buffer(op, buffer)
-                                         : op->in == buffer ||
-                                               norm_touches(program, op, buffer, false);
+    if (op->kind == SYMM_PROGRAM_READ)
+        return names_buffer(op, buffer);
+    return op->in == buffer || perf_norm_array_in(program, op, buffer, false) >= 0;
 }
 
 /* Whether the op overwrites all of the buffer, which it writes. */
@@ -451,10 +429,7 @@ static bool covers(const symm_program *program, const symm_program_op *op, int b
     if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
         return op->kind == SYMM_PROGRAM_WRITE || op->result == bytes;
     perf_norm_list(program, op, arrays);
-    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
-        if (arrays[a].written && arrays[a].where.buffer == buffer)
-            return arrays[a].bytes == bytes;
-    return false;
+    return arrays[perf_norm_array_in(program, op, buffer, true)].bytes == bytes;
 }
 
 /* Whether an op reads bytes of the buffer that no earlier op of the period wrote. */

@@ -56,6 +56,20 @@ void perf_norm_list(const symm_program *program, const symm_program_op *op,
             arrays[a].where.buffer = -1;
 }
 
+int perf_norm_array_in(const symm_program *program, const symm_program_op *op,
+                       int buffer, bool written)
+{
+    struct perf_norm_array arrays[PERF_NORM_ARRAYS];
+
+    if (op->kind != SYMM_PROGRAM_ALL_REDUCE_NORM)
+        return -1;
+    perf_norm_list(program, op, arrays);
+    for (int a = 0; a < PERF_NORM_ARRAYS; a++)
+        if (arrays[a].written == written && arrays[a].where.buffer == buffer)
+            return a;
+    return -1;
+}
+
 /* Squares of residuals are below half a unit of eps: of float16, whose least step is 2^-24, up to
  * 2^11.5, of the others up to 2^19.5. */
 static int exponent_of_m(symm_dtype dtype)
@@ -157,7 +171,8 @@ static void normalise(struct row *r)
 }
 
 /* Columns [from, from + count) by one scale. */
-static void quantise(struct row *r, size_t from, size_t count, float least, float *scale)
+static void quantise(struct row *r, size_t from, size_t count, float least,
+                     float *scale)
 {
     const symm_norm *norm = r->norm;
     const bool tensor = norm->quant == SYMM_NORM_QUANT_TENSOR;
@@ -192,8 +207,7 @@ static void quantise_groups(struct row *r)
 
 int perf_norm_rows(const symm_norm *norm)
 {
-    struct row r = {.norm = norm,
-                    .values = malloc(norm->hidden * sizeof *r.values)};
+    struct row r = {.norm = norm, .values = malloc(norm->hidden * sizeof *r.values)};
 
     if (!r.values)
         return -1;

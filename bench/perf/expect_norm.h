@@ -37,6 +37,10 @@ struct perf_norm_array {
 /* By place. */
 void perf_norm_list(const symm_program *program, const symm_program_op *op,
                     struct perf_norm_array arrays[PERF_NORM_ARRAYS]);
+/* The place of the array that lies in the buffer, of those that are written or that are read; -1:
+ * there is none, or it is another op. */
+int perf_norm_array_in(const symm_program *program, const symm_program_op *op,
+                       int buffer, bool written);
 /* The call, its arrays by place; NULL: not given. */
 symm_norm perf_norm_call(const symm_program *program, const symm_program_op *op,
                          const void *in, void *const arrays[PERF_NORM_ARRAYS]);

@@ -157,9 +157,8 @@ static int fill_norm(struct perf_stage *stage, const symm_program_op *op,
 {
     struct perf_norm_array arrays[PERF_NORM_ARRAYS];
     void *filled;
-    int result = perf_job_fill(stage->job, step->private_norm, 0, bytes)
-                     ? PERF_FAILED
-                     : PERF_RIGHT;
+    int result = perf_job_fill(stage->job, step->private_norm, 0, bytes) ? PERF_FAILED
+                                                                         : PERF_RIGHT;
 
     perf_norm_list(stage->program, op, arrays);
     for (int a = 0; a < PERF_NORM_ARRAYS && result == PERF_RIGHT; a++) {

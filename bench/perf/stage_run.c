@@ -66,14 +66,13 @@ static void count_wrong(struct perf_stage *stage, int op, const char *name,
     if (wrong == 0)
         return;
     if (atomic_fetch_add(&stage->wrong, (uint64_t)wrong) < MOST_COMPLAINTS)
-        fprintf(
-            stderr,
-            "symm-perf: rank %d: period %llu: ops[%d] (%s %s%s%s): %lld wrong "
-            "element%s\n",
-            stage->job->rank, (unsigned long long)stage->period, op,
-            symm_program_kind_name(what->kind), what->site ? what->site : "",
-            what->site && name ? " " : "", name ? name : "", (long long)wrong,
-            wrong > 1 ? "s" : "");
+        fprintf(stderr,
+                "symm-perf: rank %d: period %llu: ops[%d] (%s %s%s%s): %lld wrong "
+                "element%s\n",
+                stage->job->rank, (unsigned long long)stage->period, op,
+                symm_program_kind_name(what->kind), what->site ? what->site : "",
+                what->site && name ? " " : "", name ? name : "", (long long)wrong,
+                wrong > 1 ? "s" : "");
 }
 
 static void check_one(struct perf_stage *stage, int op, int buffer, const void *found)
@@ -100,12 +99,11 @@ static void check_norm(void *arg)
         if (!arrays[a].written || !arrays[a].where.given ||
             (stage->planned && arrays[a].where.buffer >= 0))
             continue;
-        count_wrong(stage, step->op, arrays[a].name,
-                    perf_expect_norm_differ(
-                        stage->expect, step->op, (enum perf_norm_place)a,
-                        stage->job->rank,
-                        readable(stage, step->norm_at[a], arrays[a].bytes),
-                        stage->glance));
+        count_wrong(
+            stage, step->op, arrays[a].name,
+            perf_expect_norm_differ(
+                stage->expect, step->op, (enum perf_norm_place)a, stage->job->rank,
+                readable(stage, step->norm_at[a], arrays[a].bytes), stage->glance));
     }
 }
 
@@ -290,9 +288,8 @@ static symm_status run_norm(struct perf_step *step)
     const symm_program_op *op = op_of(step);
     const symm_call call = {
         .size = sizeof call, .site = op->site, .stream = stage->streams[op->stream]};
-    const symm_norm norm =
-        perf_norm_call(stage->program, op, symm_buffer_ptr(stage->buffers[op->in]),
-                       step->norm_at);
+    const symm_norm norm = perf_norm_call(
+        stage->program, op, symm_buffer_ptr(stage->buffers[op->in]), step->norm_at);
     symm_work **work = work_for(stage, op);
     symm_status status = keep_work(
         stage, work,

@@ -211,9 +211,9 @@ int symm__merge_input(const struct merge *merge, const struct merge_site *site)
 /* In a program two arrays of a call are one buffer only in place. */
 static bool norm_overlaps(const struct merge_norm *norm)
 {
-    static const symm_record_array outputs[] = {
-        SYMM_RECORD_ARRAY_SUM_OUT, SYMM_RECORD_ARRAY_RESIDUAL_OUT,
-        SYMM_RECORD_ARRAY_NORM_OUT};
+    static const symm_record_array outputs[] = {SYMM_RECORD_ARRAY_SUM_OUT,
+                                                SYMM_RECORD_ARRAY_RESIDUAL_OUT,
+                                                SYMM_RECORD_ARRAY_NORM_OUT};
 
     for (int i = 0; i < SYMM_RECORD_ARRAYS; i++)
         for (int k = 0; k < i; k++) {

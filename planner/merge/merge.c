@@ -207,8 +207,8 @@ static symm_status unify_buffers(struct merge *merge)
 
 static bool norms_equal(const struct merge_norm *a, const struct merge_norm *b)
 {
-    bool equal = a->hidden == b->hidden && a->quant == b->quant &&
-                 a->constant == b->constant;
+    bool equal =
+        a->hidden == b->hidden && a->quant == b->quant && a->constant == b->constant;
 
     for (int i = 0; i < SYMM_RECORD_ARRAYS; i++)
         equal = equal && a->arrays[i].given == b->arrays[i].given &&

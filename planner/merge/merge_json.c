@@ -193,7 +193,8 @@ static void read_norm(struct json_members *at, struct merge_event *event,
     symm_record_array reads, writes;
 
     if (!json_is_object(norm)) {
-        symm__member_refuse(at, norm, "an object, as this version's recorder writes it");
+        symm__member_refuse(at, norm,
+                            "an object, as this version's recorder writes it");
         return;
     }
     reads = read_array(at, norm, "reads");

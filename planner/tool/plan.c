@@ -113,8 +113,15 @@ static void print_algorithms(FILE *file, const symm_plan *plan)
 
 static void print_plan(FILE *file, const symm_plan *plan)
 {
-    fprintf(file, "%s: %d buffers, %d sites, %d ranks\n", plan->program,
-            plan->buffer_count, plan->op_count, plan->world);
+    int norms = 0;
+
+    for (int i = 0; i < plan->op_count; i++)
+        norms += plan->ops[i].norm;
+    fprintf(file, "%s: %d buffers, %d sites, ", plan->program, plan->buffer_count,
+            plan->op_count);
+    if (norms > 0)
+        fprintf(file, "%d of them all_reduce_norms, ", norms);
+    fprintf(file, "%d ranks\n", plan->world);
     fprintf(file,
             "arena %zu bytes, lower bound %zu, one allocation for each buffer %zu\n",
             plan->arena_bytes, plan->lower_bound_bytes, plan->dedicated_bytes);
