@@ -52,7 +52,7 @@ struct norm_array {
     bool written;
 };
 #define NORM_ARRAYS 8
-/* In the order of symm_program_norm's members: those that may be read come first. */
+/* Arrays that are not given have buffer -1. Those that may be read come first. */
 void symm__norm_list(const symm_program *program, const symm_program_op *op,
                      struct norm_array arrays[NORM_ARRAYS]);
 /* Checks op->norm, and sets dtype, count, out and result; `in` is in range. */
