@@ -165,12 +165,21 @@ static bool comes_after(const struct lifetimes *lives, int before, int after)
     return true;
 }
 
+/* Where a buffer's first access may begin; each has tracks of its own. */
+enum first { FIRST_PASS, FIRST_MIDDLE, FIRST_REST, FIRSTS };
+
+static enum first kind_of_first(const struct access *access)
+{
+    return access->from == POINT_MIDDLE ? FIRST_MIDDLE
+           : access->from == POINT_REST ? FIRST_REST
+                                        : FIRST_PASS;
+}
+
 static bool find_tracks(struct lifetimes *lives)
 {
     const struct order *order = lives->order;
-    const int points = POINT_REST + 1;
     const size_t room =
-        (size_t)order->pairs.relation_count * (size_t)order->lanes * (size_t)points + 1;
+        (size_t)order->pairs.relation_count * (size_t)order->lanes * FIRSTS + 1;
     struct latest *latest = symm__pool_alloc(&lives->pool, room, sizeof(*latest));
 
     if (!latest)
@@ -183,13 +192,10 @@ static bool find_tracks(struct lifetimes *lives)
         if (!begins(lives, b))
             continue;
         const struct access *access = first_access(lives, b);
-        const int point = access->from == POINT_MIDDLE ? 1
-                          : access->from == POINT_REST ? 2
-                                                       : 0;
         struct latest *at = &latest[(access->relation * order->lanes +
                                      symm__order_lane(order, access->op, 0)) *
-                                        3 +
-                                    point];
+                                        (int)FIRSTS +
+                                    (int)kind_of_first(access)];
         if (at->track < 0 || !comes_after(lives, at->buffer, b))
             *at = (struct latest){lives->tracks++, -1};
         lives->seat[b] = at->buffer < 0 ? 0 : lives->seat[at->buffer] + 1;
