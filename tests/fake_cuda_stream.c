@@ -125,6 +125,10 @@ static void fill(const struct fake_op *op)
         memset((void *)high, 0, end - high);
         return;
     }
+#if defined(MADV_POPULATE_WRITE) /* one call for all pages, not a fault for each */
+    if (low < high)
+        (void)madvise((void *)low, high - low, MADV_POPULATE_WRITE);
+#endif
     memset(op->to, (int)op->value, op->bytes);
 }
 
