@@ -9,8 +9,8 @@ EXAMPLES = Path(__file__).parents[3] / "symm" / "python" / "examples"
 
 
 @pytest.mark.parametrize("name, ranks", [
-    ("ddp", 2), ("ddp", 3), ("tensor_parallel", 2), ("tensor_parallel", 4), ("pipeline", 1),
-    ("pipeline", 4), ("llama_decode", 2), ("fused_norm", 2),
+    ("ddp", 3), ("tensor_parallel", 4), ("pipeline", 1), ("pipeline", 4), ("llama_decode", 2),
+    ("fused_norm", 2),
 ])
 def test_example(torchrun, name, ranks):
     done = torchrun(ranks, (EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
