@@ -3,10 +3,10 @@
  * test_driver_norm_kernels.c - the kernels of all_reduce_norm, run on the processor by the shim of
  * simt.h: ranks are threads, heaps are plain memory, without the library's runtime.
  *
- * Random calls against bench/norm/expect.c: every kernel, all options and outputs, rows of 1 to 16,384
- * columns, arrays aligned differently on each rank, in place, NaN and infinities, one round and two
- * of a small scratch, cut grids, counters at their wrap, delays. Outputs have the same bits on all
- * ranks and nothing is written beside them. After a failure: the error records, later calls
+ * Random calls against bench/norm/expect.c: every kernel, all options and outputs, rows of 1 to
+ * 16,384 columns, arrays aligned differently on each rank, in place, NaN and infinities, one round
+ * and two of a small scratch, cut grids, counters at their wrap, delays. Outputs have the same bits
+ * on all ranks and nothing is written beside them. After a failure: the error records, later calls
  * return at once. A planted bug must be detected.
  * ctest: cost 25
  */

@@ -5,8 +5,9 @@
  *
  * Random shapes, types, options, aliasing and alignments over 1 to 5 ranks, as processes and as
  * threads, in symmetric and private memory, on the NULL stream and on streams with handles,
- * against the steps of symm/norm.h (SYMM_TEST_CASES: how many for each number of ranks). Sums and residuals have the bits of symm_all_reduce. Ranks
- * that differ in an option get a mismatch, and refused calls change nothing.
+ * against the steps of symm/norm.h (SYMM_TEST_CASES: how many for each number of ranks). Sums and
+ * residuals have the bits of symm_all_reduce. Ranks that differ in an option get a mismatch, and
+ * refused calls change nothing.
  */
 #include "harness.h"
 #include "norm_case.h"

@@ -5,9 +5,9 @@
  * those of struct symm_row_place.
  *
  * Sums of two elements are made in pairs where there is an instruction for it: its bits are those
- * of a sum in float32 that is rounded (port.cuh). Two steps are contracted: r * r is added to the sum of
- * squares by fma, and the sum x 1 / hidden to eps. Each thread adds its own squares in the order of
- * its packets, then the lanes of a warp, then the warps: so results depend on the shape of the row
+ * of a sum in float32 that is rounded (port.cuh). Two steps are contracted: r * r is added to the
+ * sum of squares by fma, and the sum x 1 / hidden to eps. Each thread adds its own squares in the
+ * order of its packets, then the lanes of a warp, then the warps: so results depend on the shape of the row
  * alone, not on alignment, the grid or the number of groups. NaN is no maximum: a row's or group's
  * scale is that of its other elements.
  *

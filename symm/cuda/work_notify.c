@@ -5,8 +5,8 @@
  *
  * Handles with notifications are awaited: the context's notifier polls them (core/notifier.h), the
  * oldest of each stream, since an event is not done before those recorded earlier on its stream. A
- * released one stays where it is until its end has been reported. Only the notifier and the end of a
- * team, which holds its `polling`, take handles off the awaited list.
+ * released one stays where it is until its end has been reported. Only the notifier and the end of
+ * a team, which holds its `polling`, take handles off the awaited list.
  */
 #include <sched.h>
 #include <stdlib.h>
