@@ -44,9 +44,10 @@ count() {
 # is tried again, and reported, by `run`.
 build_ahead() {
     local preset
+    renice -n 19 "$BASHPID" >/dev/null
     for preset in asan tsan; do
         setup_configure "$preset" "build-$preset" &&
-            nice -n 19 cmake --build "build-$preset" --parallel "$(nproc)" --target host_tests
+            setup_build "build-$preset" host_tests
     done
 }
 
