@@ -34,20 +34,24 @@ def replay(made, value):
     stream.synchronize()
     assert set(b.read(stream)) == {value * sum(range(1, team.size + 1))}, b.read(stream)[:4]
 
-def fails(made, *words):
-    # The replay fails the team on all ranks; no sum is there.
-    b.write(stream, -1.0)
-    meet()
-    made.replay(stream)
+def aborted(of, *words):
+    # What is queued fails this team.
     try:
         stream.synchronize()
-        team.barrier(stream=stream)
+        of.barrier(stream=stream)
         stream.synchronize()
     except symm.Aborted as error:
         for word in words:
             assert word in str(error), error
     else:
         raise AssertionError("no error")
+
+def fails(made, *words):
+    # The replay fails the team on all ranks; no sum is there.
+    b.write(stream, -1.0)
+    meet()
+    made.replay(stream)
+    aborted(team, *words)
 
 def raises(kind, function, *words):
     try:
