@@ -149,6 +149,27 @@ symm_program *plan_run_layers(int world)
     return program;
 }
 
+symm_norm plan_run_layer(void *const x[PLAN_RUN_LAYER_BUFFERS], int i, uint32_t flags)
+{
+    return (symm_norm){.size = sizeof(symm_norm),
+                       .rows = PLAN_RUN_WORDS / PLAN_RUN_HIDDEN,
+                       .hidden = PLAN_RUN_HIDDEN,
+                       .dtype = SYMM_FLOAT32,
+                       .flags = flags,
+                       .eps = 1e-6f,
+                       .in = x[PLAN_RUN_IN + i],
+                       .residual_in = x[PLAN_RUN_RESIDUAL],
+                       .residual_out = x[PLAN_RUN_RESIDUAL],
+                       .weight = x[PLAN_RUN_WEIGHT],
+                       .norm_out = x[PLAN_RUN_OUT + i]};
+}
+
+void plan_run_draw(float *words, uint64_t seed)
+{
+    for (int i = 0; i < PLAN_RUN_WORDS; i++)
+        words[i] = (float)(int64_t)(harness_random(&seed) % 2001 - 1000) / 512;
+}
+
 /* Plans the program, lets `change` spoil the plan, and writes it into the plan_run_folder. */
 void plan_run_write(symm_program *program, const char *algorithm, const char *file,
                     void (*change)(symm_plan *plan))

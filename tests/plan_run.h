@@ -37,6 +37,10 @@ enum {
 /* A loop of layers: each input is written and goes into an all_reduce_norm at n0, n1, ... with the
  * residual in place and a constant weight; its norm is read. At the end the residual is. */
 symm_program *plan_run_layers(int world);
+/* The call of layer i; x: a place for each of the program's buffers. */
+symm_norm plan_run_layer(void *const x[PLAN_RUN_LAYER_BUFFERS], int i, uint32_t flags);
+/* PLAN_RUN_WORDS values for such an array. */
+void plan_run_draw(float *words, uint64_t seed);
 /* Plans the program, calls `change` (may be NULL) to spoil the plan, which then has no hash,
  * and writes it into the folder; destroys the program. */
 void plan_run_write(symm_program *program, const char *algorithm, const char *file,

@@ -38,8 +38,7 @@ static int bench_open(struct bench *b, symm_ctx *ctx)
     b->team = symm_team_world(ctx);
     b->gpu = device_open(ctx);
     CHECK(b->gpu != NULL);
-    CHECK_ZERO(device_area_open(&b->out, b->gpu, NULL,
-                                 PLAN_RUN_BYTES + ADDRESSES * 8));
+    CHECK_ZERO(device_area_open(&b->out, b->gpu, NULL, PLAN_RUN_BYTES + ADDRESSES * 8));
     CHECK_OK(plan_run_load(b->team, "plan"));
     CHECK_ZERO(plan_run_place_all(b->team, b->buffers, BUFFERS));
     CHECK_OK(symm_rendezvous(b->team));
@@ -219,8 +218,7 @@ static int layers_close(struct layers *l)
 /* Both get the same values. */
 static int draw(struct layers *l, int array, uint64_t seed)
 {
-    for (int i = 0; i < PLAN_RUN_WORDS; i++)
-        l->found[i] = (float)(int64_t)(harness_random(&seed) % 2001 - 1000) / 512;
+    plan_run_draw(l->found, seed);
     CHECK_ZERO(
         perf_gpu_copy(l->bench->gpu, l->planned[array], l->found, PLAN_RUN_BYTES));
     CHECK_ZERO(perf_gpu_copy(l->bench->gpu, l->apart[array], l->found, PLAN_RUN_BYTES));
@@ -241,17 +239,7 @@ static int compare(struct layers *l, int array, int k)
 
 static int normalise(struct layers *l, void *const *x, int i, const char *site)
 {
-    const symm_norm norm = {.size = sizeof(norm),
-                            .rows = PLAN_RUN_WORDS / PLAN_RUN_HIDDEN,
-                            .hidden = PLAN_RUN_HIDDEN,
-                            .dtype = SYMM_FLOAT32,
-                            .flags = SYMM_NORM_CONSTANT,
-                            .eps = 1e-6f,
-                            .in = x[PLAN_RUN_IN + i],
-                            .residual_in = x[PLAN_RUN_RESIDUAL],
-                            .residual_out = x[PLAN_RUN_RESIDUAL],
-                            .weight = x[PLAN_RUN_WEIGHT],
-                            .norm_out = x[PLAN_RUN_OUT + i]};
+    const symm_norm norm = plan_run_layer(x, i, SYMM_NORM_CONSTANT);
     const symm_call call = {
         .size = sizeof(call), .site = site, .stream = l->bench->stream};
 

@@ -96,44 +96,22 @@ static int body_right(symm_ctx *ctx, void *arg)
 
 #define NORM_PERIODS 20
 
-static void draw(float *words, uint64_t seed)
-{
-    for (int i = 0; i < PLAN_RUN_WORDS; i++)
-        words[i] = (float)(int64_t)(harness_random(&seed) % 2001 - 1000) / 512;
-}
-
-/* The arrays of a layer, in buffers that share bytes or in memory of the rank's own. */
-static symm_norm layer(float *const x[PLAN_RUN_LAYER_BUFFERS], int i, uint32_t flags)
-{
-    return (symm_norm){.size = sizeof(symm_norm),
-                       .rows = PLAN_RUN_WORDS / PLAN_RUN_HIDDEN,
-                       .hidden = PLAN_RUN_HIDDEN,
-                       .dtype = SYMM_FLOAT32,
-                       .flags = flags,
-                       .eps = 1e-6f,
-                       .in = x[PLAN_RUN_IN + i],
-                       .residual_in = x[PLAN_RUN_RESIDUAL],
-                       .residual_out = x[PLAN_RUN_RESIDUAL],
-                       .weight = x[PLAN_RUN_WEIGHT],
-                       .norm_out = x[PLAN_RUN_OUT + i]};
-}
-
 /* One period; adds what differs between the run on the plan and the other to *wrong. */
-static int run_layers(symm_team *team, float *const planned[], float *const apart[],
+static int run_layers(symm_team *team, void *const planned[], void *const apart[],
                       int period, int *wrong)
 {
     const uint64_t seed = (uint64_t)(period * 64 + symm_team_rank(team));
     char site[16];
 
-    draw(planned[PLAN_RUN_RESIDUAL], (uint64_t)period);
+    plan_run_draw(planned[PLAN_RUN_RESIDUAL], (uint64_t)period);
     memcpy(apart[PLAN_RUN_RESIDUAL], planned[PLAN_RUN_RESIDUAL], PLAN_RUN_BYTES);
     for (int i = 0; i < PLAN_RUN_LAYERS; i++) {
-        const symm_norm on_plan = layer(planned, i, SYMM_NORM_CONSTANT);
-        const symm_norm other = layer(apart, i, 0);
+        const symm_norm on_plan = plan_run_layer(planned, i, SYMM_NORM_CONSTANT);
+        const symm_norm other = plan_run_layer(apart, i, 0);
         const symm_call call = {.size = sizeof(call), .site = site};
 
         snprintf(site, sizeof(site), "n%d", i);
-        draw(planned[PLAN_RUN_IN + i], seed * PLAN_RUN_LAYERS + (uint64_t)i);
+        plan_run_draw(planned[PLAN_RUN_IN + i], seed * PLAN_RUN_LAYERS + (uint64_t)i);
         memcpy(apart[PLAN_RUN_IN + i], planned[PLAN_RUN_IN + i], PLAN_RUN_BYTES);
         CHECK_OK(symm_all_reduce_norm(team, &other, NULL, NULL));
         CHECK_OK(symm_all_reduce_norm(team, &on_plan, &call, NULL));
@@ -149,7 +127,7 @@ static int body_norms(symm_ctx *ctx, void *arg)
 {
     symm_team *team = symm_team_world(ctx);
     symm_buffer *buffers[PLAN_RUN_LAYER_BUFFERS];
-    float *planned[PLAN_RUN_LAYER_BUFFERS], *apart[PLAN_RUN_LAYER_BUFFERS];
+    void *planned[PLAN_RUN_LAYER_BUFFERS], *apart[PLAN_RUN_LAYER_BUFFERS];
     float *block = calloc(PLAN_RUN_LAYER_BUFFERS, PLAN_RUN_BYTES);
     char named[64];
     int wrong = 0;
@@ -164,7 +142,7 @@ static int body_norms(symm_ctx *ctx, void *arg)
         planned[b] = symm_buffer_ptr(buffers[b]);
         apart[b] = block + (size_t)b * PLAN_RUN_WORDS;
     }
-    draw(planned[PLAN_RUN_WEIGHT], 7);
+    plan_run_draw(planned[PLAN_RUN_WEIGHT], 7);
     memcpy(apart[PLAN_RUN_WEIGHT], planned[PLAN_RUN_WEIGHT], PLAN_RUN_BYTES);
     for (int k = 0; k < NORM_PERIODS; k++)
         CHECK_ZERO(run_layers(team, planned, apart, k, &wrong));
