@@ -153,7 +153,8 @@ static void random_arrays(struct rank *r, struct call *call)
     call->bytes[RESIDUAL] = bits >> 9 & 3 ? all : 0;
     call->bytes[NORM] = bits >> 11 & 3 ? all : 0;
     call->bytes[QUANT] = norm->quant ? norm->rows * norm->hidden : 0;
-    call->bytes[SCALE] = norm_scales(norm) * sizeof(float);
+    call->bytes[SCALE] =
+        symm_norm_scales(norm->quant, norm->rows, norm->hidden) * sizeof(float);
     if (!call->bytes[SUM] && !call->bytes[RESIDUAL] && !call->bytes[QUANT])
         call->bytes[NORM] = all;
     /* weights that are said to be constant are, since they lie in no output */

@@ -57,7 +57,9 @@ static void place(struct norm_case *c, uint64_t *state, size_t shift, char *bloc
         norm->residual_out = (void *)(uintptr_t)norm->residual_in;
     if (norm->quant != SYMM_NORM_QUANT_NONE) {
         norm->quant_out = carve(&at, shift, norm->rows * norm->hidden);
-        norm->scale = carve(&at, shift, norm_scales(norm) * sizeof(float));
+        norm->scale = carve(&at, shift,
+                            symm_norm_scales(norm->quant, norm->rows, norm->hidden) *
+                                sizeof(float));
     } else if (!norm->sum_out && !norm->residual_out && !norm->norm_out) {
         norm->norm_out = carve(&at, shift, all);
     }

@@ -25,8 +25,8 @@
 #include <cmocka.h>
 
 #include "kernels_rig.h"
-#include "norm_case.h"
 #include "norm/expect.h"
+#include "norm_case.h"
 #include "reference.h"
 
 /* What a call does. */
@@ -221,7 +221,9 @@ static void note_outputs(struct norm_rank *self)
                                              : i == 3 ? SYMM_FLOAT8_E4M3
                                                       : SYMM_FLOAT32;
         outputs[self->rank->rank][i].count =
-            i < 4 ? count : norm_scales(norm) * (self->drawn.rows > 0);
+            i < 4 ? count
+                  : symm_norm_scales(norm->quant, norm->rows, norm->hidden) *
+                        (self->drawn.rows > 0);
     }
 }
 

@@ -138,22 +138,6 @@ void norm_fill(symm_dtype dtype, uint64_t seed, float most, size_t count, void *
     }
 }
 
-size_t norm_scales(const symm_norm *norm)
-{
-    const size_t groups = (norm->hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP;
-
-    switch (norm->quant) {
-    case SYMM_NORM_QUANT_NONE:
-        return 0;
-    case SYMM_NORM_QUANT_TENSOR:
-        return 1;
-    case SYMM_NORM_QUANT_ROW:
-        return norm->rows;
-    default:
-        return norm->rows * groups;
-    }
-}
-
 /* ---- A row --------------------------------------------------------------------------- */
 
 /* A right row: for each column a value in [low, high]. */

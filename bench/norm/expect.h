@@ -18,8 +18,6 @@
 uint64_t norm_random(uint64_t *state);
 /* Values in (-most, most) of all magnitudes down to most / 256, a function of the seed. */
 void norm_fill(symm_dtype dtype, uint64_t seed, float most, size_t count, void *to);
-/* The number of a call's scales: 0 without a quantisation. */
-size_t norm_scales(const symm_norm *norm);
 
 /* What was found to be wrong first. */
 struct norm_error {

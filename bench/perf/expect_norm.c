@@ -15,26 +15,12 @@ static size_t groups_of(size_t hidden)
     return (hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP;
 }
 
-static size_t scales_of(symm_norm_quant quant, size_t rows, size_t hidden)
-{
-    switch (quant) {
-    case SYMM_NORM_QUANT_NONE:
-        return 0;
-    case SYMM_NORM_QUANT_TENSOR:
-        return 1;
-    case SYMM_NORM_QUANT_ROW:
-        return rows;
-    default:
-        return rows * groups_of(hidden);
-    }
-}
-
 void perf_norm_list(const symm_program *program, const symm_program_op *op,
                     struct perf_norm_array arrays[PERF_NORM_ARRAYS])
 {
     const symm_program_norm *n = &program->norms[op->norm];
     const size_t row = n->hidden * symm_dtype_size(op->dtype);
-    const size_t scales = scales_of(n->quant, op->count / n->hidden, n->hidden);
+    const size_t scales = symm_norm_scales(n->quant, op->count / n->hidden, n->hidden);
     const bool scaled = n->quant != SYMM_NORM_QUANT_TENSOR;
     const struct perf_norm_array list[PERF_NORM_ARRAYS] = {
         [PERF_NORM_BIAS] = {"bias", n->bias, op->dtype, row, false},

@@ -97,9 +97,8 @@ static symm_status compare(struct norm *n, int calls)
     const struct perf_job *job = n->series.job;
     const size_t bytes = n->series.bytes;
     const size_t scales =
-        norm_scales(&(symm_norm){.rows = bytes / n->kind.element,
-                                 .hidden = n->series.options->hidden,
-                                 .quant = (symm_norm_quant)n->series.options->quant});
+        symm_norm_scales((symm_norm_quant)n->series.options->quant,
+                         bytes / n->kind.element, n->series.options->hidden);
     symm_norm norm = norm_of(n);
     const size_t count = norm.rows * norm.hidden;
     void **in = calloc((size_t)job->size, sizeof *in), *residual = malloc(bytes);

@@ -44,6 +44,21 @@ typedef enum symm_norm_quant {
     SYMM_NORM_QUANT_COUNT
 } symm_norm_quant;
 
+/* Elements of `scale`; 0 without a quantisation. */
+static inline size_t symm_norm_scales(symm_norm_quant quant, size_t rows, size_t hidden)
+{
+    switch (quant) {
+    case SYMM_NORM_QUANT_NONE:
+        return 0;
+    case SYMM_NORM_QUANT_TENSOR:
+        return 1;
+    case SYMM_NORM_QUANT_ROW:
+        return rows;
+    default:
+        return rows * ((hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP);
+    }
+}
+
 /* Round every partial sum to T, as FlashInfer does by default. SYMM_ERR_UNSUPPORTED where partial
  * sums are not those of the ranks in order: between hosts, and on CUDA but for 2, 4 and 8 ranks. */
 #define SYMM_NORM_ROUND_PARTIAL 1u

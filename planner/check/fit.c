@@ -206,15 +206,6 @@ static bool touch_collective(struct check *c, struct check_op *op)
     return true;
 }
 
-static size_t scales_of(const symm_program_norm *n, size_t rows)
-{
-    if (n->quant == SYMM_NORM_QUANT_TENSOR)
-        return 1;
-    if (n->quant == SYMM_NORM_QUANT_ROW)
-        return rows;
-    return rows * ((n->hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP);
-}
-
 static void touch_array(struct check *c, struct check_op *op, symm_program_array array,
                         size_t bytes, bool write)
 {
@@ -233,7 +224,8 @@ static bool touch_norm(struct check *c, struct check_op *op)
     const symm_program_norm *n = &c->program->norms[o->norm];
     const size_t all = o->count * symm_dtype_size(o->dtype);
     const size_t row = n->hidden * symm_dtype_size(o->dtype);
-    const size_t scales = scales_of(n, o->count / n->hidden) * sizeof(float);
+    const size_t scales =
+        symm_norm_scales(n->quant, o->count / n->hidden, n->hidden) * sizeof(float);
     const bool reads_scale = n->quant == SYMM_NORM_QUANT_TENSOR;
 
     touch_array(c, op, n->bias, row, false);

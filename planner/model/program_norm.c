@@ -71,29 +71,14 @@ const char *symm__norm_quant_name(symm_norm_quant quant)
 
 /* ---- Arrays ------------------------------------------------------------------------ */
 
-static size_t scales_of(const symm_program_norm *norm, size_t rows)
-{
-    const size_t groups = (norm->hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP;
-
-    switch (norm->quant) {
-    case SYMM_NORM_QUANT_NONE:
-        return 0;
-    case SYMM_NORM_QUANT_TENSOR:
-        return 1;
-    case SYMM_NORM_QUANT_ROW:
-        return rows;
-    default:
-        return rows * groups;
-    }
-}
-
 void symm__norm_list(const symm_program *program, const symm_program_op *op,
                      struct norm_array arrays[NORM_ARRAYS])
 {
     const symm_program_norm *n = &program->norms[op->norm];
     const size_t row = n->hidden * symm_dtype_size(op->dtype);
     const size_t all = op->count * symm_dtype_size(op->dtype);
-    const size_t scales = scales_of(n, op->count / n->hidden) * sizeof(float);
+    const size_t scales =
+        symm_norm_scales(n->quant, op->count / n->hidden, n->hidden) * sizeof(float);
     const bool writes_scale = n->quant != SYMM_NORM_QUANT_TENSOR;
     const struct norm_array list[NORM_ARRAYS] = {
         {"bias", n->bias, op->dtype, row, false},

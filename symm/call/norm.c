@@ -24,31 +24,13 @@ struct array {
 };
 #define ARRAYS SYMM_RECORD_ARRAYS
 
-static size_t groups_of(const symm_norm *norm)
-{
-    return (norm->hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP;
-}
-
-static size_t scales_of(const symm_norm *norm)
-{
-    switch (norm->quant) {
-    case SYMM_NORM_QUANT_NONE:
-        return 0;
-    case SYMM_NORM_QUANT_TENSOR:
-        return 1;
-    case SYMM_NORM_QUANT_ROW:
-        return norm->rows;
-    default:
-        return norm->rows * groups_of(norm);
-    }
-}
-
 /* In the order of symm_record_array. */
 static void list_arrays(const symm_norm *norm, struct array arrays[ARRAYS])
 {
     const size_t element = symm_dtype_size(norm->dtype), row = norm->hidden * element;
     const size_t all = norm->rows * row;
-    const bool scales = norm->quant != SYMM_NORM_QUANT_TENSOR;
+    const size_t scales = symm_norm_scales(norm->quant, norm->rows, norm->hidden);
+    const bool writes_scale = norm->quant != SYMM_NORM_QUANT_TENSOR;
     const struct array list[ARRAYS] = {
         {"in", norm->in, all, element, false},
         {"bias", norm->bias, row, element, false},
@@ -58,7 +40,7 @@ static void list_arrays(const symm_norm *norm, struct array arrays[ARRAYS])
         {"residual_out", norm->residual_out, all, element, true},
         {"norm_out", norm->norm_out, all, element, true},
         {"quant_out", norm->quant_out, norm->rows * norm->hidden, 1, true},
-        {"scale", norm->scale, scales_of(norm) * sizeof(float), sizeof(float), scales},
+        {"scale", norm->scale, scales * sizeof(float), sizeof(float), writes_scale},
     };
 
     memcpy(arrays, list, sizeof(list));

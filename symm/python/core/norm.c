@@ -177,21 +177,12 @@ static int take_mode(PyObject *object, symm_norm_quant *quant)
                       what, name);
 }
 
-static int64_t scales_of(const symm_norm *norm)
-{
-    const size_t groups = (norm->hidden + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP;
-
-    if (norm->quant == SYMM_NORM_QUANT_TENSOR)
-        return 1;
-    return (int64_t)(norm->quant == SYMM_NORM_QUANT_ROW ? norm->rows
-                                                        : norm->rows * groups);
-}
-
 /* quant_out is float8_e4m3, or uint8 for makers that lack it; scale is float32. */
 static int take_quant(struct core_request *r, PyObject *const *v)
 {
     symm_norm *norm = &r->norm;
     const struct core_array *a;
+    int64_t scales;
 
     if (!is_given(v[QUANT_OUT]) && !is_given(v[SCALE]) &&
         norm->quant == SYMM_NORM_QUANT_NONE)
@@ -216,10 +207,11 @@ static int take_quant(struct core_request *r, PyObject *const *v)
     a = core_request_array(r, "scale", v[SCALE], norm->quant != SYMM_NORM_QUANT_TENSOR);
     if (!a)
         return -1;
-    if (a->dtype != SYMM_FLOAT32 || a->count != scales_of(norm))
+    scales = (int64_t)symm_norm_scales(norm->quant, norm->rows, norm->hidden);
+    if (a->dtype != SYMM_FLOAT32 || a->count != scales)
         return core_raise(
             SYMM_ERR_INVALID, "%s(): scale is %lld of %s, not %lld of float32", what,
-            (long long)a->count, symm_dtype_name(a->dtype), (long long)scales_of(norm));
+            (long long)a->count, symm_dtype_name(a->dtype), (long long)scales);
     norm->scale = a->ptr;
     return 0;
 }

@@ -98,9 +98,8 @@ at::Tensor scale_memory(const at::Tensor &scale, const symm_norm &norm)
     const int64_t rows = static_cast<int64_t>(norm.rows);
     const int64_t groups =
         (static_cast<int64_t>(norm.hidden) + SYMM_NORM_GROUP - 1) / SYMM_NORM_GROUP;
-    const int64_t count = norm.quant == SYMM_NORM_QUANT_TENSOR ? 1
-                          : norm.quant == SYMM_NORM_QUANT_ROW  ? rows
-                                                               : rows * groups;
+    const auto count =
+        static_cast<int64_t>(symm_norm_scales(norm.quant, norm.rows, norm.hidden));
     const bool turned = norm.quant == SYMM_NORM_QUANT_GROUP_COLUMN && scale.dim() == 2 &&
                         scale.size(0) == rows && scale.size(1) == groups;
     const at::Tensor memory = turned ? scale.t() : scale;
