@@ -229,7 +229,7 @@ static int captured(struct stage *s)
 /* A rank that holds the ledger's lock for long keeps nobody from calls. */
 static int locked(struct stage *s)
 {
-    uint32_t *lock = &s->ctx->control[0]->budget.lock;
+    uint32_t *lock = &symm__near_control(s->ctx, 0)->budget.lock;
 
     if (s->rank == 0)
         __atomic_store_n(lock, 2, __ATOMIC_RELAXED);
@@ -273,14 +273,14 @@ static int death(symm_ctx *ctx, void *arg)
         CHECK_ZERO(queue(&s, 0)); /* on all ranks' team */
     CHECK_ZERO(harness_sync_wait(&s.shared->sync, s.n));
     if (s.rank == s.n - 1) {
-        __atomic_store_n(&ctx->control[0]->budget.lock, (uint32_t)s.n,
+        __atomic_store_n(&symm__near_control(ctx, 0)->budget.lock, (uint32_t)s.n,
                          __ATOMIC_RELAXED);
         raise(SIGKILL);
     }
     (void)!symm_stream_synchronize(ctx, s.stream[0], SECONDS);
     CHECK_STATUS(symm_barrier(s.team[0], NULL, NULL), SYMM_ERR_PEER_DEAD);
     CHECK_ZERO(regain(&s, 2, &s.shared->pair, s.n - 1));
-    CHECK(__atomic_load_n(&ctx->control[0]->budget.lock, __ATOMIC_RELAXED) !=
+    CHECK(__atomic_load_n(&symm__near_control(ctx, 0)->budget.lock, __ATOMIC_RELAXED) !=
           (uint32_t)s.n);
     stage_close(&s);
     return 0;

@@ -344,7 +344,7 @@ static void refusals(void **state)
         none = {{"cuda", "cuda"}, SYMM_ERR_UNSUPPORTED, "CUDA", NULL},
         many = {{"cuda", "cuda"},
                 SYMM_ERR_UNSUPPORTED,
-                "9 ranks; a team on CUDA has at most 8",
+                "has 9 ranks; at most 8 ranks of a job are on one host on CUDA",
                 NULL},
         mixed = {{"cuda", "host"}, SYMM_ERR_MISMATCH, "set SYMM_BACKEND alike", NULL},
         wrong = {{"rocm", "rocm"}, SYMM_ERR_INVALID, "'rocm' is unknown", NULL};

@@ -461,7 +461,7 @@ static int third(symm_ctx *ctx, void *arg)
     (void)arg;
     CHECK_ZERO(stage_open(&s, ctx));
     if (s.rank == 0) {
-        while (__atomic_load_n(&ctx->control[2]->live, __ATOMIC_ACQUIRE) !=
+        while (__atomic_load_n(&symm__near_control(ctx, 2)->live, __ATOMIC_ACQUIRE) !=
                    SYMM_LIVE_FINISHED &&
                harness_now() - begin < SECONDS)
             harness_sleep(0.001);

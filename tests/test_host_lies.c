@@ -196,10 +196,11 @@ static int body_pages(symm_ctx *ctx, void *arg)
 {
     (void)arg;
     for (int r = 0; r < RANKS; r++) {
-        char *page = (char *)ctx->control[r];
+        char *page = (char *)symm__control(ctx, r);
         size_t words = offsetof(struct symm_control, consensus_word);
 
-        CHECK(is_writable(&ctx->control[r]->consensus_word[SYMM_CONSENSUS_WORDS - 1]));
+        CHECK(is_writable(
+            &symm__near_control(ctx, r)->consensus_word[SYMM_CONSENSUS_WORDS - 1]));
         for (size_t at = 0; at < words && r != harness_rank(); at += 4096)
             CHECK(!is_writable(page + at));
     }

@@ -11,6 +11,7 @@
  */
 #include "harness.h"
 #include "setup/handshake.h"
+#include "setup/places.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -523,7 +524,8 @@ static int greet(const struct handshake *g, const symm_config *config)
                                    .granularity = GRANULE,
                                    .version = SYMM_VERSION_STRING,
                                    .backend = "host"};
-    CHECK_OK(symm__host_identify(&hello.host));
+    struct symm_host host;
+    CHECK_OK(symm__host_identify(&host));
     struct symm_oob_message messages[2];
     struct symm_oob link;
     const int members[2] = {0, 1};
@@ -539,6 +541,15 @@ static int greet(const struct handshake *g, const symm_config *config)
                                    : make_bad(g->kind, SYMM_CONTROL_HOST_BYTES),
                   (int)syscall(SYS_pidfd_open, getpid(), 0)};
     CHECK(fds[1] >= 0);
+    struct symm_exchange places = {.what = "the start of the job",
+                                   .tag = SYMM_PLACES_TAG,
+                                   .members = members,
+                                   .count = 2,
+                                   .timeout = HARNESS_AMPLE,
+                                   .bytes = &host,
+                                   .bytes_count = sizeof(host)};
+    CHECK_OK(symm__exchange(&link, &places, messages));
+    symm__oob_messages_finish(messages, 2);
     struct symm_exchange exchange = {.what = "the start of the job",
                                      .tag = SYMM_CONTROL_MAGIC,
                                      .members = members,

@@ -89,7 +89,8 @@ enum { WHOLE_PAD, WORDS, SITES, COUNTERS, PAD_AREAS };
 
 static char *pick_in_control(uint64_t *random, const symm_ctx *ctx, int area)
 {
-    struct symm_control *page = ctx->control[xorshift(random) % (uint64_t)ctx->size];
+    struct symm_control *page =
+        symm__control(ctx, (int)(xorshift(random) % (uint64_t)ctx->size));
     char *at = (char *)page;
     size_t most = SYMM_CONTROL_HOST_BYTES;
     switch (area) {
@@ -170,7 +171,7 @@ static pid_t start_scribbler(struct shared *s, const symm_ctx *ctx)
     (void)close_range(3, ~0u, 0); /* its ends of the sockets would outlive the rank */
     /* Peers' pages are read-only here, but not for a process that wants to harm. */
     for (int r = 0; r < ctx->size; r++)
-        if (mprotect(ctx->control[r], SYMM_CONTROL_HOST_BYTES,
+        if (mprotect(symm__control(ctx, r), SYMM_CONTROL_HOST_BYTES,
                      PROT_READ | PROT_WRITE) != 0)
             _exit(1);
     scribble(s, ctx);

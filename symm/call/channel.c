@@ -231,7 +231,7 @@ void symm__channel_init(struct symm_team_channel *channel)
         if (!team->pad[m]) /* on another host: kernels run on the parts of hosts */
             continue;
         state->slots[m] = team->pad[m]->channel[channel->index].slot;
-        state->base[m] = ctx->base + (size_t)team->world_rank[m] * ctx->stride;
+        state->base[m] = symm__heap_base(ctx, team->world_rank[m]);
     }
     state->sleepers = &team->pad[team->rank]->wake[channel->index].sleepers;
     state->slow_wait = symm__slow_wait;

@@ -203,7 +203,7 @@ static symm_status announce(struct run *run, struct symm_engine_comm *comm,
             run->team, SYMM_ERR_MISMATCH,
             "rank %d on host %s makes another call than rank %d, which is at %s: all "
             "ranks of a team must make the same calls in the same order",
-            rank, team->ctx->host_name[team->ctx->host_of[rank]], team->ctx->rank,
+            rank, symm__host_of_rank(team->ctx, rank), team->ctx->rank,
             symm__site_text(&run->args->site, 0, text, sizeof(text)));
     }
     return status;

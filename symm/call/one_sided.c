@@ -202,8 +202,7 @@ static symm_status translate(const char *what, const struct transfer *t,
             "give this rank's own address of a buffer that symm_rendezvous has "
             "covered",
             what, own, t->bytes);
-    *theirs = team->ctx->base + (size_t)team->world_rank[t->peer] * team->ctx->stride +
-              offset;
+    *theirs = symm__heap_base(team->ctx, team->world_rank[t->peer]) + offset;
     return SYMM_OK;
 }
 

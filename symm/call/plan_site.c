@@ -101,7 +101,7 @@ static char *arena_of(const struct symm_team_plan *plan)
 {
     const symm_ctx *ctx = plan->team->ctx;
 
-    return ctx->base + (size_t)ctx->rank * ctx->stride + plan->arena;
+    return symm__heap_base(ctx, ctx->rank) + plan->arena;
 }
 
 static bool is_freed(const symm_plan *plan, int buffer)

@@ -129,7 +129,8 @@ static symm_status ring_used(symm_team *team, int peer, uint64_t filled,
  * units but for the message's end. */
 static size_t portion(const symm_team *team, const struct symm_message *m, size_t room)
 {
-    const size_t left = m->bytes - m->done, most = ring_capacity(team) / 4 / UNIT * UNIT;
+    const size_t left = m->bytes - m->done,
+                 most = ring_capacity(team) / 4 / UNIT * UNIT;
 
     room = room < most ? room : most;
     return left <= room ? left : room / UNIT * UNIT;
@@ -346,7 +347,7 @@ static struct ended member_ended(const symm_team *team, int member, bool finaliz
     struct ended ended = {.member = member};
 
     ended.status = (finalized_too ? symm__process_check : symm__process_died)(
-        &ctx->process[rank], &ctx->control[rank]->live, &ended.why);
+        symm__process(ctx, rank), &symm__near_control(ctx, rank)->live, &ended.why);
     if (ended.status == SYMM_OK)
         ended.member = -1;
     return ended;
@@ -420,8 +421,8 @@ static void describe(const struct run *run, char *text, size_t bytes)
     else
         used += (size_t)snprintf(
             text + used, bytes - used, "rank %d has %s %zu of %zu bytes",
-            team->world_rank[first->peer],
-            first->receives ? "sent" : "made room for", first->done, first->bytes);
+            team->world_rank[first->peer], first->receives ? "sent" : "made room for",
+            first->done, first->bytes);
     if (others > 0)
         snprintf(text + used, bytes - used, ", and %d more operations wait", others);
 }

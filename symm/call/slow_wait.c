@@ -128,7 +128,7 @@ static symm_status look_at(const struct stall *stall, int member, bool finished)
 {
     symm_team *team = stall->team;
     int rank = team->world_rank[member];
-    const uint32_t *live = &team->ctx->control[rank]->live;
+    const uint32_t *live = &symm__near_control(team->ctx, rank)->live;
     const char *why;
     symm_status status;
     uint64_t value;
@@ -140,8 +140,8 @@ static symm_status look_at(const struct stall *stall, int member, bool finished)
     status = symm__team_record_of(team, member);
     if (status != SYMM_OK)
         return status;
-    status = (finished ? symm__process_check
-                       : symm__process_died)(&team->ctx->process[rank], live, &why);
+    status = (finished ? symm__process_check : symm__process_died)(
+        symm__process(team->ctx, rank), live, &why);
     /* It may have arrived, or reported why it left, before it ended. */
     if (status == SYMM_OK || has_arrived(stall, member, &value))
         return SYMM_OK;
@@ -158,7 +158,8 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
     symm_ctx *ctx = team->ctx;
     int rank = team->world_rank[member];
     /* acquire: pairs with the release in show; only the value itself is used */
-    uint64_t theirs = __atomic_load_n(&ctx->control[rank]->waiting, __ATOMIC_ACQUIRE);
+    uint64_t theirs =
+        __atomic_load_n(&symm__near_control(ctx, rank)->waiting, __ATOMIC_ACQUIRE);
     char name[64], other_name[64], mine[176];
     uint64_t value;
 
@@ -268,7 +269,7 @@ static void show(struct stall *stall)
 
     if (channel->index != 0 || stall->shown)
         return;
-    __atomic_store_n(&ctx->control[ctx->rank]->waiting,
+    __atomic_store_n(&symm__own_control(ctx)->waiting,
                      (uint64_t)stall->team->uid << 32 | stall->state->epoch,
                      __ATOMIC_RELEASE);
     stall->shown = true;
@@ -279,7 +280,7 @@ static void unshow(const struct stall *stall)
     struct symm_ctx *ctx = stall->team->ctx;
 
     if (stall->shown)
-        __atomic_store_n(&ctx->control[ctx->rank]->waiting, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&symm__own_control(ctx)->waiting, 0, __ATOMIC_RELEASE);
 }
 
 bool symm__back_off(struct symm_backoff *wait, uint64_t seen)
@@ -361,8 +362,8 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
     if (status == SYMM_OK)
         status = symm__team_record_of(team, peer);
     if (status == SYMM_OK && peer != team->rank) /* this rank itself is alive */
-        status = symm__process_check(&team->ctx->process[rank],
-                                     &team->ctx->control[rank]->live, &why);
+        status = symm__process_check(symm__process(team->ctx, rank),
+                                     &symm__near_control(team->ctx, rank)->live, &why);
     if (status == SYMM_OK ||
         symm_device_epoch_reached((uint32_t)symm_device_word_load(stall->wait.word),
                                   count))
@@ -416,8 +417,8 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
             continue;
         status = signal_look(&stall, peer, count);
         if (status == SYMM_OK && stall.wait.elapsed >= timeout &&
-            !symm_device_epoch_reached(
-                (uint32_t)symm_device_word_load(stall.wait.word), count))
+            !symm_device_epoch_reached((uint32_t)symm_device_word_load(stall.wait.word),
+                                       count))
             status = symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                      "rank %d did not raise signal %d for the %u-th "
                                      "time within %g s (it has "

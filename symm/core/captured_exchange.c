@@ -380,7 +380,7 @@ static symm_status resolve(symm_team *team, int member, const struct view *view,
                            struct symm_captured_place *place)
 {
     symm_ctx *ctx = team->ctx;
-    char *own = ctx->base + (size_t)ctx->rank * ctx->stride;
+    char *own = symm__heap_base(ctx, ctx->rank);
     struct symm_wire_run run;
     size_t offset = 0;
 
@@ -392,8 +392,7 @@ static symm_status resolve(symm_team *team, int member, const struct view *view,
         if (wire->offset >= ctx->stride ||
             !symm__team_symmetric(team, own + wire->offset, wire->bytes, &offset))
             return malformed(team, member);
-        place->at[member] =
-            ctx->base + (size_t)team->world_rank[member] * ctx->stride + offset;
+        place->at[member] = symm__heap_base(ctx, team->world_rank[member]) + offset;
         return SYMM_OK;
     }
     if (wire->run >= view->head.runs)

@@ -3,9 +3,10 @@
  * context.h - the context: all that one rank has.
  *
  * symm_ctx is the root of all state of one rank; there are no mutable globals but the list of
- * oob/forks.c, so N ranks may be N threads of one process. Address space: rank r's heap is
- * base + r * stride, cut into teams' ranges (team.h). Control pages are memory of the host in a
- * reservation of their own.
+ * oob/forks.c, so N ranks may be N threads of one process. Address space: there are heaps of
+ * the ranks on this host only, one beside the other in the order of their places there, each
+ * cut into teams' ranges (team.h). Control pages are memory of the host in a reservation of
+ * their own, in the same order. What is kept for each rank of the job is a few bytes.
  * `lock` guards the control plane (teams, heaps, segments, hooks); the launch path takes no
  * lock: what it reads (ranges, generation) changes only in control-plane calls, which must
  * not overlap with calls that use the memory concerned.
@@ -26,19 +27,20 @@
 #include "oob/liveness.h"
 #include "select/select.h"
 
-#define SYMM_MAX_RANKS   SYMM_MAX_LOCAL_RANKS
 #define SYMM_MAX_STREAMS 64
 #define SYMM_SITES       256 /* cached calls of a channel; a power of two */
 #define SYMM_ENTRIES     (SYMM_SITES + 2) /* calls that a channel has memory for */
 
 /* Ranks that are threads of one process; the memory goes when the group does. */
+#define SYMM_MAX_RANKS SYMM_MAX_LOCAL_RANKS
+
 struct symm_thread_group {
     int size;
     pthread_mutex_t lock;
     int *peer_fd; /* [size * size]: rank i's socket to j; -1 once taken */
     bool *joined; /* [size] */
     /* Teams that still use a rank's slot: what lies there must not be replaced under them. */
-    uint16_t holders[SYMM_MAX_RANKS][SYMM_MAX_TEAMS];
+    uint16_t holders[SYMM_MAX_LOCAL_RANKS][SYMM_MAX_TEAMS];
     /* What all share, made by the first rank that joins: */
     const struct symm_backend_ops *ops;
     struct symm_backend *owner; /* of the reservation; NULL: none has joined */
@@ -54,6 +56,16 @@ struct symm_thread_group {
  * than the deadline; may be infinite. */
 double symm__queue_limit(const symm_ctx *ctx, double timeout);
 
+/*
+ * Room for the exchanges of all ranks, or of a team of all ranks; with the context locked (it is
+ * made before the exchanges, in which a rank without memory would hold up the others).
+ */
+struct symm_room {
+    struct symm_oob_message *messages, *acks; /* [size]; acks: of a second exchange */
+    uint64_t *words;                          /* [size]: what members have sent */
+    int *everyone;                            /* [size]: 0, 1, 2, ... */
+};
+
 struct symm_hook {
     int id;
     symm_trace_fn fn;
@@ -67,6 +79,8 @@ struct symm_ctx {
     uint32_t default_busy;      /* a call on the NULL stream is running */
     uint32_t generation;        /* of cached calls */
     int rank, size;
+    int local_rank,
+        local_size; /* place among the ranks on this host, how many they are */
     uint32_t spin;
     enum symm_isa isa;
     double timeout;
@@ -74,14 +88,18 @@ struct symm_ctx {
     uint32_t epoch_start;
     struct symm_job job;
     struct symm_oob oob;
+    struct symm_room room;   /* owned */
     struct symm_forks forks; /* the link's sockets */
     struct symm_host own_host;
-    int hosts; /* that the ranks are on, numbered by their lowest rank */
-    uint8_t host_of[SYMM_MAX_RANKS];                /* by rank */
-    char host_name[SYMM_MAX_RANKS][SYMM_HOST_NAME]; /* by host; printable */
-    symm_thread_group *thread_group;                /* NULL: ranks are processes */
-    char *base;
-    char *control_base; /* rank r's page is at r * SYMM_CONTROL_BYTES */
+    int hosts;          /* that the ranks are on, numbered by their lowest rank */
+    int *local;         /* [local_size]: ranks on this host, ascending; owned */
+    int32_t *host_of;   /* [size]: by rank; owned */
+    uint16_t *local_of; /* [size]: place of each rank on its host; owned */
+    char (*host_name)[SYMM_HOST_NAME]; /* [hosts]; printable; owned */
+    symm_thread_group *thread_group;   /* NULL: ranks are processes */
+    char *base;                        /* heaps: use symm__heap_base */
+    char *
+        control_base; /* control pages, SYMM_CONTROL_BYTES each; both by place on this host */
     size_t stride, team_bytes, granularity;
     char why_backend[256];  /* it was taken */
     bool multicast;         /* all ranks have it and want it */
@@ -92,12 +110,13 @@ struct symm_ctx {
     char machine[160];      /* as cost tables name it */
     symm_costs *costs_file; /* of SYMM_COSTS; NULL: not set; owned */
     const symm_costs *costs; /* that all ranks use; NULL: the model */
-    struct symm_control *control[SYMM_MAX_RANKS]; /* NULL: on another host */
+    /* By place on this host, both; reached by symm__control and symm__process: */
+    struct symm_control *control[SYMM_MAX_LOCAL_RANKS];
+    struct symm_process process[SYMM_MAX_LOCAL_RANKS];
     int control_handle;
     uint32_t consensus_words; /* given to teams, ever */
     uint32_t teams_numbered;  /* the highest number of a team that this rank was in */
     struct symm_liveness *liveness;
-    struct symm_process process[SYMM_MAX_RANKS];
     pthread_mutex_t lock;
     pthread_mutex_t creations;  /* guards the choice of an own symm_control.creation, */
     uint32_t creation_stamp;    /* and the number of the last call that chose one */
@@ -109,8 +128,8 @@ struct symm_ctx {
     uint64_t record_job;            /* names the job in its ranks' records */
     struct symm_recorder *recorder; /* NULL: without SYMM_RECORD; owned */
     struct symm_stream *streams[SYMM_MAX_STREAMS];
-    struct symm_notifier notifier;       /* of handles' ends */
-    struct symm_engine_use *engine;      /* what SYMM_ENGINE gave; NULL: not loaded */
+    struct symm_notifier notifier;  /* of handles' ends */
+    struct symm_engine_use *engine; /* what SYMM_ENGINE gave; NULL: not loaded */
     const struct symm_device_ops *device_ops; /* as in the teams */
     struct symm_cuda_launcher *launcher; /* what they share; goes with the last team */
     struct symm_hook *hooks;             /* owned */
@@ -121,6 +140,43 @@ struct symm_ctx {
 static inline bool symm__is_far(const symm_ctx *ctx, int world_rank)
 {
     return ctx->host_of[world_rank] != ctx->host_of[ctx->rank];
+}
+
+static inline const char *symm__host_of_rank(const symm_ctx *ctx, int world_rank)
+{
+    return ctx->host_name[ctx->host_of[world_rank]];
+}
+
+/* A rank's heap, as mapped here. Only of a rank on this host. */
+static inline char *symm__heap_base(const symm_ctx *ctx, int world_rank)
+{
+    return ctx->base + ctx->local_of[world_rank] * ctx->stride;
+}
+
+/* A rank's control page; NULL: it is on another host. */
+static inline struct symm_control *symm__control(const symm_ctx *ctx, int world_rank)
+{
+    return symm__is_far(ctx, world_rank) ? NULL
+                                         : ctx->control[ctx->local_of[world_rank]];
+}
+
+/* The same of a rank on this host. */
+static inline struct symm_control *symm__near_control(const symm_ctx *ctx,
+                                                      int world_rank)
+{
+    return ctx->control[ctx->local_of[world_rank]];
+}
+
+static inline struct symm_control *symm__own_control(const symm_ctx *ctx)
+{
+    return ctx->control[ctx->local_rank];
+}
+
+/* A rank's process. Only of a rank on this host. */
+static inline const struct symm_process *symm__process(const symm_ctx *ctx,
+                                                       int world_rank)
+{
+    return &ctx->process[ctx->local_of[world_rank]];
 }
 
 /* Of a rank's control page there are so many bytes. */

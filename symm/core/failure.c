@@ -44,7 +44,7 @@ static void tell_hosts(symm_team *team)
 static symm_status team_mark(symm_team *team, symm_status status, const char *text)
 {
     symm_ctx *ctx = team->ctx;
-    struct symm_record *record = &ctx->control[ctx->rank]->record[team->slot];
+    struct symm_record *record = &symm__own_control(ctx)->record[team->slot];
 
     if (__atomic_exchange_n(&team->failing, 1, __ATOMIC_ACQ_REL) == 0) {
         snprintf(team->failure, sizeof(team->failure), "%s", text);
@@ -89,7 +89,8 @@ symm_status symm_team_abort(symm_team *team, const char *why)
 
 symm_status symm__team_record_of(symm_team *team, int member)
 {
-    const struct symm_control *control = team->ctx->control[team->world_rank[member]];
+    const struct symm_control *control =
+        symm__control(team->ctx, team->world_rank[member]);
     const struct symm_record *record = control ? &control->record[team->slot] : NULL;
     char text[sizeof(record->text)];
     int32_t state;
@@ -200,7 +201,7 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
         return SYMM_OK;
     snprintf(said, bytes,
              "rank %d on host %s has died, or its connection to rank %d has ended",
-             dead, ctx->host_name[ctx->host_of[dead]], ctx->rank);
+             dead, symm__host_of_rank(ctx, dead), ctx->rank);
     return SYMM_ERR_PEER_DEAD;
 }
 

@@ -31,7 +31,7 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
                        .why_backend = ctx->why_backend,
                        .machine = ctx->machine,
                        .hosts = ctx->hosts,
-                       .host = ctx->host_name[ctx->host_of[ctx->rank]],
+                       .host = symm__host_of_rank(ctx, ctx->rank),
                        .device = device ? device->ordinal : -1};
     full.committed_bytes = symm__control_bytes(ctx);
     pthread_mutex_lock(&ctx->lock);

@@ -42,7 +42,7 @@ symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
     struct symm_registration *made, **last;
     symm_status status;
 
-    if ((uintptr_t)ptr - (uintptr_t)ctx->base < (size_t)ctx->size * ctx->stride)
+    if ((uintptr_t)ptr - (uintptr_t)ctx->base < (size_t)ctx->local_size * ctx->stride)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_buffer_register: %p is symmetric memory already", ptr);
     if ((uintptr_t)ptr + bytes < (uintptr_t)ptr)

@@ -40,7 +40,7 @@ static char *own_address(const symm_team *team, int member, size_t offset)
 {
     const symm_ctx *ctx = team->ctx;
 
-    return ctx->base + (size_t)team->world_rank[member] * ctx->stride + offset;
+    return symm__heap_base(ctx, team->world_rank[member]) + offset;
 }
 
 size_t symm__memory_committed(const symm_team *team)

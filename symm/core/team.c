@@ -53,7 +53,7 @@ void symm__team_describe(symm_team *team)
     device->timeout = (uint64_t)(ctx->timeout * 1e9);
     device->pad = team->begin;
     for (int m = 0; m < team->size; m++)
-        device->base[m] = ctx->base + (size_t)team->world_rank[m] * ctx->stride;
+        device->base[m] = symm__heap_base(ctx, team->world_rank[m]);
 }
 
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
@@ -144,7 +144,7 @@ bool symm__team_contains(const symm_team *big, const symm_team *small)
 /* Where ptr is in this rank's heap; from stride on: outside it. */
 static size_t own_offset(const symm_ctx *ctx, const void *ptr)
 {
-    return (uintptr_t)ptr - (uintptr_t)(ctx->base + (size_t)ctx->rank * ctx->stride);
+    return (uintptr_t)ptr - (uintptr_t)(symm__heap_base(ctx, ctx->rank));
 }
 
 /* Which team's memory is there; NULL: no team's. */
@@ -270,6 +270,5 @@ symm_status symm__team_reach(const char *what, const symm_team *team, int peer)
         SYMM_ERR_UNSUPPORTED,
         "%s: rank %d is on host %s, whose memory is not mapped on host %s; "
         "symm_send and symm_recv reach it, with an engine",
-        what, rank, ctx->host_name[ctx->host_of[rank]],
-        ctx->host_name[ctx->host_of[ctx->rank]]);
+        what, rank, symm__host_of_rank(ctx, rank), symm__host_of_rank(ctx, ctx->rank));
 }

@@ -15,7 +15,7 @@ static void *segment_address(const symm_team *team, const struct symm_segment *s
 {
     const symm_ctx *ctx = team->ctx;
 
-    return ctx->base + (size_t)ctx->rank * ctx->stride + segment->offset;
+    return symm__heap_base(ctx, ctx->rank) + segment->offset;
 }
 
 void symm__trace_segment(symm_ctx *ctx, symm_trace_event event, void *ptr, size_t bytes)

@@ -66,7 +66,7 @@ static uint64_t decided(struct grant grant, uint32_t call)
 
 static struct symm_budget *budget_of(const symm_team *team, int member)
 {
-    return &team->ctx->control[team->world_rank[member]]->budget;
+    return &symm__near_control(team->ctx, team->world_rank[member])->budget;
 }
 
 static uint64_t *word_of(const struct symm_team_channel *channel)
@@ -141,7 +141,7 @@ static uint32_t *lock_of(const symm_ctx *ctx)
 
     while (symm__is_far(ctx, first))
         first++;
-    return &ctx->control[first]->budget.lock;
+    return &symm__near_control(ctx, first)->budget.lock;
 }
 
 /* False: another rank has held the lock for all turns; a call keeps its channel's last grant. */
@@ -244,7 +244,7 @@ static struct room look(const struct symm_team_channel *channel,
 {
     const symm_team *team = channel->team;
     const int rank = team->world_rank[member];
-    const struct symm_control *page = team->ctx->control[rank];
+    const struct symm_control *page = symm__near_control(team->ctx, rank);
     const uint32_t processors = processors_of(team), half = processors / 2;
     uint64_t slots = __atomic_load_n(&page->budget.slots, __ATOMIC_ACQUIRE);
     uint32_t all = 0, largest = 0, count = 0, small = 0, left;

@@ -137,7 +137,7 @@ uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t b
     }
     /* relaxed: for sentences; symm__cuda_channel_leave follows, a release */
     __atomic_store_n(
-        &ctx->control[ctx->rank]->queued[channel->team->slot][channel->index], tag,
+        &symm__own_control(ctx)->queued[channel->team->slot][channel->index], tag,
         __ATOMIC_RELAXED);
     channel->blocks = blocks;
     channel->sequence += channel->sequence == UINT32_MAX ? 2 : 1; /* 0: captured */
@@ -175,7 +175,7 @@ static void refresh_queued(const symm_team *team)
     struct symm_cuda_record *record = symm__cuda_extended(team->cuda);
 
     for (int m = 0; m < team->size; m++) {
-        if (!team->ctx->control[team->world_rank[m]]) /* on another host */
+        if (!symm__control(team->ctx, team->world_rank[m])) /* on another host */
             continue;
         for (int c = 0; c < SYMM_CHANNELS; c++) {
             uint64_t word =

@@ -9,12 +9,14 @@
 
 static struct symm_channel_table *table_of(const symm_team *team)
 {
-    return &team->ctx->control[team->world_rank[0]]->channel_table[team->slot];
+    return &symm__near_control(team->ctx, team->world_rank[0])
+                ->channel_table[team->slot];
 }
 
 uint64_t *symm__channel_progress(const symm_team *team, int member, int channel)
 {
-    return &team->ctx->control[team->world_rank[member]]->progress[team->slot][channel];
+    return &symm__near_control(team->ctx, team->world_rank[member])
+                ->progress[team->slot][channel];
 }
 
 void symm__channel_table_open(symm_team *team)
@@ -34,8 +36,8 @@ void symm__channel_lock_break(const symm_ctx *ctx, uint32_t *lock, uint32_t hold
     int rank = (int)holder - 1;
 
     if (rank < 0 || rank >= ctx->size || rank == ctx->rank || symm__is_far(ctx, rank) ||
-        symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
-            SYMM_OK)
+        symm__process_check(symm__process(ctx, rank),
+                            &symm__near_control(ctx, rank)->live, &why) == SYMM_OK)
         return;
     __atomic_compare_exchange_n(lock, &holder, 0, false, __ATOMIC_RELAXED,
                                 __ATOMIC_RELAXED);

@@ -209,12 +209,12 @@ static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *fa
 /* Whether the rank has finalized; false if it died before its teams wrote their final arrivals. */
 static bool has_left(const symm_ctx *ctx, int rank)
 {
-    const struct symm_control *control = ctx->control[rank];
+    const struct symm_control *control = symm__near_control(ctx, rank);
 
     if (__atomic_load_n(&control->live, __ATOMIC_ACQUIRE) != SYMM_LIVE_FINISHED)
         return false;
     if (__atomic_load_n(&control->left, __ATOMIC_ACQUIRE) ||
-        !symm__process_ending(&ctx->process[rank]))
+        !symm__process_ending(symm__process(ctx, rank)))
         return true;
     return __atomic_load_n(&control->left, __ATOMIC_ACQUIRE); /* now it is final */
 }
@@ -235,11 +235,11 @@ static int find_dead(const symm_team *team, const struct symm_cuda_facts *facts,
 
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
-        const struct symm_control *control = ctx->control[rank];
+        const struct symm_control *control = symm__control(ctx, rank);
 
         if (m == team->rank || !control) /* on another host */
             continue;
-        *status = symm__process_check(&ctx->process[rank], &control->live, why);
+        *status = symm__process_check(symm__process(ctx, rank), &control->live, why);
         if (*status != SYMM_OK &&
             (!has_left(ctx, rank) /* asked last: it may finalize until then */
              || (finished && is_concerned(facts, m))))
@@ -447,16 +447,16 @@ static const char *unpaired_text(const symm_team *team, const struct symm_cuda_f
                 symm__channel_has_key(
                     team, c, __atomic_load_n(&team->channel[c].key, __ATOMIC_RELAXED)))
                 continue;
-            snprintf(
-                text, bytes,
-                "; rank %d has queued %s on a stream that rank %d has not paired: "
-                "streams pair by equal first calls",
-                rank,
-                tag_text(team, m,
-                         __atomic_load_n(&ctx->control[rank]->queued[team->slot][c],
-                                         __ATOMIC_RELAXED),
-                         launches, site, sizeof(site)),
-                ctx->rank);
+            snprintf(text, bytes,
+                     "; rank %d has queued %s on a stream that rank %d has not paired: "
+                     "streams pair by equal first calls",
+                     rank,
+                     tag_text(team, m,
+                              __atomic_load_n(
+                                  &symm__near_control(ctx, rank)->queued[team->slot][c],
+                                  __ATOMIC_RELAXED),
+                              launches, site, sizeof(site)),
+                     ctx->rank);
         }
     return text;
 }

@@ -170,7 +170,7 @@ static symm_status bind_segments(struct opening *o)
     symm_team *team = o->team;
     const symm_ctx *ctx = team->ctx;
     struct symm_cuda_multicast *mc = &team->cuda->multicast;
-    char *own = ctx->base + (size_t)ctx->rank * ctx->stride;
+    char *own = symm__heap_base(ctx, ctx->rank);
 
     for (size_t i = 0; i < team->segment_count; i++) {
         const struct symm_segment *s = &team->segments[i];

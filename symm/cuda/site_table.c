@@ -46,7 +46,7 @@ void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
     struct symm_site copy = *site, *slot;
 
     pthread_mutex_lock(&launcher->pool);
-    slot = place_of(ctx->control[ctx->rank], site->tag);
+    slot = place_of(symm__own_control(ctx), site->tag);
     if (slot->tag != site->tag) {
         __atomic_store_n(&slot->tag, 0, __ATOMIC_RELAXED);
         /* release: a thread that reads a new field sees that the old tag is gone */
@@ -62,7 +62,7 @@ void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
                           struct symm_site *site)
 {
-    struct symm_control *control = ctx->control[world_rank];
+    struct symm_control *control = symm__near_control(ctx, world_rank);
     struct symm_site copy;
 
     for (uint32_t i = 0; tag != 0 && i < PROBES; i++) {

@@ -90,7 +90,7 @@ static bool has_gone_on(const symm_ctx *ctx, int rank)
 {
     struct pollfd poll_fd = {.fd = ctx->oob.peer_fd[rank], .events = POLLIN};
 
-    return !(ctx->oob.far >> rank & 1) && poll(&poll_fd, 1, 0) == 1;
+    return !symm__is_far(ctx, rank) && poll(&poll_fd, 1, 0) == 1;
 }
 
 /* Why a pair's making must stop: the team, which is in use meanwhile, has failed. The context is
@@ -467,12 +467,13 @@ symm_status symm__engine_stop(void *arg)
         const symm_ctx *ctx = team->ctx;
         const char *why;
 
-        if (m == team->rank || !ctx->control[rank]) /* not of this host */
+        if (m == team->rank || !symm__control(ctx, rank)) /* not of this host */
             continue;
         status = symm__team_record_of(team, m);
         if (status == SYMM_OK &&
-            symm__process_died(&ctx->process[rank], &ctx->control[rank]->live, &why) ==
-                SYMM_ERR_PEER_DEAD)
+            symm__process_died(symm__process(ctx, rank),
+                               &symm__near_control(ctx, rank)->live,
+                               &why) == SYMM_ERR_PEER_DEAD)
             status = symm__team_fail(team, SYMM_ERR_PEER_DEAD,
                                      "rank %d %s during an operation of %s", rank, why,
                                      ctx->engine->version);

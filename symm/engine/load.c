@@ -304,16 +304,17 @@ static symm_status close_unused(symm_ctx *ctx, const char *why)
 }
 
 symm_status symm__engine_agree(symm_ctx *ctx,
-                               const struct symm_engine_handshake *hellos, int count)
+                               const struct symm_engine_handshake *const *hellos,
+                               int count)
 {
     char here[288], there[288], why[640];
     int odd = 0;
     bool asked = false, wanted = false;
 
     for (int r = 0; r < count; r++) {
-        asked = asked || hellos[r].flags & FLAG_ASKED;
-        wanted = wanted || hellos[r].state != NONE;
-        if (odd == 0 && !alike(&hellos[0], &hellos[r]))
+        asked = asked || hellos[r]->flags & FLAG_ASKED;
+        wanted = wanted || hellos[r]->state != NONE;
+        if (odd == 0 && !alike(hellos[0], hellos[r]))
             odd = r;
     }
     if (ctx->shared && asked)
@@ -323,9 +324,9 @@ symm_status symm__engine_agree(symm_ctx *ctx,
             "share a device (SYMM_OVERSUBSCRIBE)");
     if (ctx->shared)
         return close_unused(ctx, "ranks share a device");
-    if (odd == 0 && hellos[0].state == LOADED) {
+    if (odd == 0 && hellos[0]->state == LOADED) {
         for (int r = 1; r < count; r++)
-            if ((hellos[r].flags ^ hellos[0].flags) & (FLAG_WINDOWS | FLAG_PAIRS))
+            if ((hellos[r]->flags ^ hellos[0]->flags) & (FLAG_WINDOWS | FLAG_PAIRS))
                 return symm__fail(SYMM_ERR_MISMATCH,
                                   "ranks 0 and %d differ in SYMM_NCCL_WINDOW or "
                                   "SYMM_P2P_PAIRS; set them alike on all ranks",
@@ -333,8 +334,8 @@ symm_status symm__engine_agree(symm_ctx *ctx,
         symm__log(SYMM_LOG_INFO, "engine: %s", ctx->engine->version);
         return SYMM_OK;
     }
-    describe(hellos[0], 0, here, sizeof(here));
-    describe(hellos[odd], odd, there, sizeof(there));
+    describe(*hellos[0], 0, here, sizeof(here));
+    describe(*hellos[odd], odd, there, sizeof(there));
     if (odd == 0)
         snprintf(why, sizeof(why), "%s", here);
     else
@@ -348,5 +349,5 @@ symm_status symm__engine_agree(symm_ctx *ctx,
         symm__log(odd == 0 ? SYMM_LOG_INFO : SYMM_LOG_WARN,
                   "no engine is used: %s; SYMM_ENGINE=none says that none is wanted",
                   why);
-    return close_unused(ctx, odd == 0 ? hellos[ctx->rank].why : why);
+    return close_unused(ctx, odd == 0 ? hellos[ctx->rank]->why : why);
 }

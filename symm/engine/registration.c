@@ -171,8 +171,7 @@ void symm__engine_memory_drop(struct symm_team_engine *te)
 
 static char *segment_address(const symm_team *team, const struct symm_segment *segment)
 {
-    return team->ctx->base + (size_t)team->ctx->rank * team->ctx->stride +
-           segment->offset;
+    return symm__heap_base(team->ctx, team->ctx->rank) + segment->offset;
 }
 
 /* Of offset and size of the segments from `first` on. */

@@ -133,8 +133,7 @@ static symm_status extent(int ndim, const int64_t *shape, const int64_t *stride,
     return SYMM_OK;
 
 err_overflow:
-    d = d < ndim ? d
-                 : ndim - 1; /* after the last: all of them together are too much */
+    d = d < ndim ? d : ndim - 1; /* after the last: all of them together are too much */
     return symm__fail(
         SYMM_ERR_OVERFLOW,
         "symm_empty_strided_p2p: shape %lld with stride %lld in dimension %d "
@@ -412,14 +411,13 @@ static void *heap_address(const symm_buffer *buffer, int world_rank)
 {
     const symm_ctx *ctx = buffer->team->ctx;
 
-    return ctx->base + (size_t)world_rank * ctx->stride + buffer->offset;
+    return symm__heap_base(ctx, world_rank) + buffer->offset;
 }
 
 symm_buffer *symm__buffer_at(symm_team *team, const void *ptr)
 {
     symm_ctx *ctx = team->ctx;
-    size_t offset =
-        (size_t)((const char *)ptr - (ctx->base + (size_t)ctx->rank * ctx->stride));
+    size_t offset = (size_t)((const char *)ptr - (symm__heap_base(ctx, ctx->rank)));
     symm_buffer *found = NULL;
     size_t at;
 

@@ -177,7 +177,7 @@ size_t symm__record_offset(const struct symm_recorder *recorder, const void *ptr
 {
     const symm_ctx *ctx = recorder->ctx;
 
-    return (uintptr_t)ptr - (uintptr_t)(ctx->base + (size_t)ctx->rank * ctx->stride);
+    return (uintptr_t)ptr - (uintptr_t)(symm__heap_base(ctx, ctx->rank));
 }
 
 /* Index of the first place that ends after `offset`. */

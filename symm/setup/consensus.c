@@ -13,14 +13,15 @@ uint64_t symm__consensus_word(const symm_team *team, uint32_t attempt, int propo
 
 struct symm_consensus *symm__consensus_page(const symm_team *team, int member)
 {
-    return &team->ctx->control[team->world_rank[member]]->agreement[team->slot];
+    return &symm__near_control(team->ctx, team->world_rank[member])
+                ->agreement[team->slot];
 }
 
 /* Does a live team of mine use it, or is it one that was shrunk? */
 static bool is_used(const symm_ctx *ctx, uint32_t consensus_word, bool shrunk)
 {
     uint64_t word = __atomic_load_n(
-        &ctx->control[ctx->rank]->consensus_word[consensus_word], __ATOMIC_RELAXED);
+        &symm__own_control(ctx)->consensus_word[consensus_word], __ATOMIC_RELAXED);
 
     for (int t = 0; t < SYMM_MAX_TEAMS; t++)
         if (ctx->teams[t] && ctx->teams[t]->rank == 0 &&
@@ -41,7 +42,7 @@ uint64_t symm__shrink_prepare(symm_team *team)
     while (is_used(ctx, consensus_word, tries++ > SYMM_CONSENSUS_WORDS));
     team->consensus_word = consensus_word;
     /* No rank joins before the exchange that follows. */
-    __atomic_store_n(&ctx->control[ctx->rank]->consensus_word[consensus_word],
+    __atomic_store_n(&symm__own_control(ctx)->consensus_word[consensus_word],
                      symm__consensus_word(team, 0, 0, SYMM_CONSENSUS_DONE),
                      __ATOMIC_RELEASE);
     return consensus_word;

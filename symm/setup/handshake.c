@@ -4,7 +4,7 @@
  * each rank's device.
  *
  * Refuses, naming both ranks: another version, backend or setting; two ranks on one device
- * (every rank looks at all pairs, so that all refuse the job). SYMM_OVERSUBSCRIBE allows
+ * of a host (every rank looks at all, so that all refuse the job). SYMM_OVERSUBSCRIBE allows
  * that, but to threads: the device runs processes in turns, so that a kernel which waits
  * for another rank's holds it up for a slice of time, where the kernels of one process
  * might take all multiprocessors from the one that they wait for. Devices that cannot
@@ -13,6 +13,7 @@
 #include "setup/handshake.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/context.h"
@@ -39,7 +40,6 @@ struct symm_handshake symm__handshake(const symm_ctx *ctx)
         .costs = ctx->costs_file ? ctx->costs_file->hash : 0,
         .record = symm__record_key(),
         .plan = symm__option(SYMM_OPTION_PLAN) != NULL,
-        .host = ctx->own_host,
         .version = SYMM_VERSION_STRING};
     const struct symm_device_info *device = ctx->ops->describe(ctx->backend);
 
@@ -52,6 +52,13 @@ struct symm_handshake symm__handshake(const symm_ctx *ctx)
     }
     symm__engine_handshake(ctx, &handshake.engine);
     return handshake;
+}
+
+/* What a rank sent, once its form was checked. */
+static const struct symm_handshake *of(const struct symm_oob_message *messages,
+                                       int rank)
+{
+    return messages[rank].bytes;
 }
 
 /* Settings of two ranks that must be alike. */
@@ -106,24 +113,60 @@ static symm_status check_settings(const struct symm_handshake *a, int first,
     return SYMM_OK;
 }
 
-static symm_status check_devices(symm_ctx *ctx, const struct symm_handshake *handshakes)
+/* A rank's device, for sorting: those of one host, then of one device side by side. */
+struct owner {
+    int host, rank;
+    const uint8_t *uuid;
+};
+
+static int owner_compare(const void *left, const void *right)
 {
-    for (int r = 0; r < ctx->size; r++) {
-        for (int other = 0; other < r; other++) {
-            if (memcmp(handshakes[r].uuid, handshakes[other].uuid,
-                       sizeof(handshakes[r].uuid)) != 0)
-                continue;
-            ctx->shared = true;
-            if (!ctx->oversubscribe)
-                return symm__fail(
-                    SYMM_ERR_IN_USE,
-                    "ranks %d and %d are on one device (%s); give each rank a device "
-                    "of its own, by its local rank or CUDA_VISIBLE_DEVICES, or use "
-                    "SYMM_BACKEND=host%s",
-                    other, r, handshakes[r].bus,
-                    ctx->thread_group ? "" : ", or SYMM_OVERSUBSCRIBE=1 for a test");
-        }
+    const struct owner *a = left, *b = right;
+    const int order = memcmp(a->uuid, b->uuid, 16);
+
+    if (a->host != b->host)
+        return a->host < b->host ? -1 : 1;
+    return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* The first two ranks on one device: the one with the lowest higher rank. */
+static bool find_shared(const struct owner *sorted, int count, int *one, int *other)
+{
+    bool found = false;
+
+    for (int i = 1; i < count; i++) {
+        const struct owner *a = &sorted[i - 1], *b = &sorted[i];
+
+        if (a->host != b->host || memcmp(a->uuid, b->uuid, 16) != 0 ||
+            (found && b->rank >= *other))
+            continue;
+        found = true;
+        *one = a->rank;
+        *other = b->rank;
     }
+    return found;
+}
+
+static symm_status check_devices(symm_ctx *ctx, const struct symm_oob_message *messages)
+{
+    struct owner *owners = calloc((size_t)ctx->size, sizeof(*owners));
+    int one = 0, other = 0;
+
+    if (!owners)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory to compare %d devices", ctx->size);
+    for (int r = 0; r < ctx->size; r++)
+        owners[r] = (struct owner){ctx->host_of[r], r, of(messages, r)->uuid};
+    qsort(owners, (size_t)ctx->size, sizeof(*owners), owner_compare);
+    ctx->shared = find_shared(owners, ctx->size, &one, &other);
+    free(owners);
+    if (ctx->shared && !ctx->oversubscribe)
+        return symm__fail(
+            SYMM_ERR_IN_USE,
+            "ranks %d and %d are on one device (%s); give each rank a device "
+            "of its own, by its local rank or CUDA_VISIBLE_DEVICES, or use "
+            "SYMM_BACKEND=host%s",
+            one, other, of(messages, other)->bus,
+            ctx->thread_group ? "" : ", or SYMM_OVERSUBSCRIBE=1 for a test");
     if (ctx->shared && ctx->rank == 0)
         symm__log(SYMM_LOG_WARN, "ranks share devices and wait for each other's slices "
                                  "of time: milliseconds a call");
@@ -143,89 +186,80 @@ symm_status symm__handshake_reach(const symm_ctx *ctx,
     return ctx->ops->reachable(ctx->backend, ctx->rank, &theirs, rank);
 }
 
-static symm_status agree_engine(symm_ctx *ctx, const struct symm_handshake *handshakes)
+static symm_status agree_engine(symm_ctx *ctx, const struct symm_oob_message *messages)
 {
-    struct symm_engine_handshake engines[SYMM_MAX_RANKS];
+    const struct symm_engine_handshake **engines =
+        calloc((size_t)ctx->size, sizeof(*engines));
+    symm_status status;
 
+    if (!engines)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the engines of %d ranks",
+                          ctx->size);
     for (int r = 0; r < ctx->size; r++)
-        engines[r] = handshakes[r].engine;
-    return symm__engine_agree(ctx, engines, ctx->size);
+        engines[r] = &of(messages, r)->engine;
+    status = symm__engine_agree(ctx, engines, ctx->size);
+    free(engines);
+    return status;
 }
 
-/* Numbers the hosts by their lowest ranks; descriptors go to the own host's from here on. */
-static void take_hosts(symm_ctx *ctx, struct symm_handshake *handshakes)
+/* The form of a message, of which nothing is used before. */
+static symm_status check_form(const symm_ctx *ctx,
+                              const struct symm_oob_message *message, int rank)
 {
-    uint64_t id[SYMM_MAX_RANKS];
+    const bool none = ctx->thread_group || rank == ctx->rank || symm__is_far(ctx, rank);
+    struct symm_handshake *theirs = message->bytes;
 
-    ctx->hosts = 0;
+    if (message->bytes_count != sizeof(*theirs) || message->fds_count != (none ? 0 : 2))
+        return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed handshake", rank);
+    (void)symm__printable(theirs->version, sizeof(theirs->version));
+    (void)symm__printable(theirs->backend, sizeof(theirs->backend));
+    (void)symm__printable(theirs->bus, sizeof(theirs->bus));
+    return SYMM_OK;
+}
+
+/* What follows from all of them. *alike: all machines are of one kind. */
+static void take_all(symm_ctx *ctx, const struct symm_oob_message *messages,
+                     bool *alike)
+{
+    uint32_t processors = 0, multicast = 1;
+
+    *alike = true;
+    ctx->record_job = of(messages, 0)->record;
     for (int r = 0; r < ctx->size; r++) {
-        char *name = ctx->host_name[ctx->hosts];
-        int host = 0;
+        const struct symm_handshake *theirs = of(messages, r);
 
-        while (host < ctx->hosts && id[host] != handshakes[r].host.id)
-            host++;
-        ctx->host_of[r] = (uint8_t)host;
-        if (host < ctx->hosts)
-            continue;
-        id[ctx->hosts++] = handshakes[r].host.id;
-        memcpy(name, handshakes[r].host.name, SYMM_HOST_NAME - 1);
-        (void)symm__printable(name, SYMM_HOST_NAME);
+        multicast &= theirs->multicast;
+        *alike = *alike && theirs->machine == of(messages, 0)->machine;
+        if (processors == 0 || theirs->processors < processors)
+            processors = theirs->processors;
+        if (of(messages, ctx->rank)->multicast && !theirs->multicast)
+            symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", r);
     }
-    for (int r = 0; r < ctx->size; r++)
-        if (symm__is_far(ctx, r))
-            ctx->oob.far |= (uint64_t)1 << r;
-    if (ctx->hosts > 1 && ctx->rank == 0)
-        symm__log(SYMM_LOG_INFO, "%d ranks on %d hosts", ctx->size, ctx->hosts);
+    ctx->processors = (int)processors;
+    ctx->multicast = multicast != 0 && ctx->size > 1;
 }
 
 symm_status symm__handshake_check(symm_ctx *ctx,
                                   const struct symm_oob_message *messages)
 {
-    struct symm_handshake handshakes[SYMM_MAX_RANKS];
-    uint32_t processors = 0, multicast = 1;
-    bool alike = true;
+    symm_status status = SYMM_OK;
+    bool alike;
 
-    for (int r = 0; r < ctx->size; r++) {
-        bool none = ctx->thread_group || r == ctx->rank || (ctx->oob.far >> r & 1) != 0;
-        int fds = none ? 0 : 2;
-
-        if (messages[r].bytes_count != sizeof(*handshakes) ||
-            messages[r].fds_count != fds)
-            return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed handshake",
-                              r);
-        memcpy(&handshakes[r], messages[r].bytes, sizeof(*handshakes));
-        (void)symm__printable(handshakes[r].version, sizeof(handshakes[r].version));
-        (void)symm__printable(handshakes[r].backend, sizeof(handshakes[r].backend));
-        (void)symm__printable(handshakes[r].bus, sizeof(handshakes[r].bus));
-    }
-    for (int r = 0; r < ctx->size; r++) {
-        symm_status status =
-            r == ctx->rank
-                ? SYMM_OK
-                : check_settings(&handshakes[ctx->rank], ctx->rank, &handshakes[r], r);
-
-        if (status != SYMM_OK)
-            return status;
-        if (r == 0)
-            ctx->record_job = handshakes[r].record;
-        multicast &= handshakes[r].multicast;
-        alike = alike && handshakes[r].machine == handshakes[0].machine;
-        if (processors == 0 || handshakes[r].processors < processors)
-            processors = handshakes[r].processors;
-    }
-    take_hosts(ctx, handshakes);
-    ctx->processors = (int)processors;
+    for (int r = 0; r < ctx->size && status == SYMM_OK; r++)
+        status = check_form(ctx, &messages[r], r);
+    for (int r = 0; r < ctx->size && status == SYMM_OK; r++)
+        if (r != ctx->rank)
+            status =
+                check_settings(of(messages, ctx->rank), ctx->rank, of(messages, r), r);
+    if (status != SYMM_OK)
+        return status;
+    take_all(ctx, messages, &alike);
     symm__costs_agree(ctx, alike);
-    ctx->multicast = multicast != 0 && ctx->size > 1;
-    for (int r = 0; handshakes[ctx->rank].multicast && r < ctx->size; r++)
-        if (!handshakes[r].multicast)
-            symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", r);
     if (ctx->device_ops) {
-        symm_status status = check_devices(ctx, handshakes);
-
+        status = check_devices(ctx, messages);
         if (status != SYMM_OK)
             return status;
         ctx->multicast = ctx->multicast && !ctx->shared; /* takes a device once */
     }
-    return agree_engine(ctx, handshakes);
+    return agree_engine(ctx, messages);
 }

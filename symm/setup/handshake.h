@@ -7,8 +7,7 @@
 
 #include "engine/runtime.h"
 
-/* Sent with two descriptors, control page and pidfd, where ranks are processes (and no TCP
- * connection lies between them). */
+/* Sent with two descriptors, control page and pidfd, where ranks are processes of one host. */
 struct symm_handshake {
     uint32_t layout;
     uint32_t epoch_start;
@@ -25,7 +24,6 @@ struct symm_handshake {
     uint64_t machine;       /* hash of the machine's name in cost tables */
     uint64_t record;        /* random; 0: SYMM_RECORD is not set */
     uint32_t plan;          /* 1: SYMM_PLAN is set */
-    struct symm_host host;
     struct symm_engine_handshake engine;
 };
 

@@ -2,9 +2,9 @@
 /*
  * init.c - what one rank has, from the bootstrap to the end.
  *
- * symm_init: job -> backend -> bootstrap -> address space -> control page and liveness -> one
- * exchange with all ranks (backend, device and settings compared, control pages and process
- * handles passed) -> world team.
+ * symm_init: job -> backend -> bootstrap -> places of all ranks -> address space for the ranks
+ * on this host -> control page and liveness -> one exchange with all ranks (backend, device and
+ * settings compared, control pages and process handles passed) -> world team.
  * Each step that can fail locally fails before the next exchange, so that every rank learns
  * of it. symm_finalize undoes it in reverse order and waits for no peer.
  */
@@ -30,6 +30,7 @@
 #include "record/record.h"
 #include "setup/cost_table_load.h"
 #include "setup/handshake.h"
+#include "setup/places.h"
 #include "setup/settings.h"
 #include "setup/team_object.h"
 #include "setup/thread_group.h"
@@ -88,9 +89,9 @@ static symm_status best_backend(symm_ctx *ctx)
     if (status == SYMM_OK && devices < (ctx->oversubscribe ? 1 : local))
         snprintf(why, sizeof(why), "%d ranks of this host see %d CUDA devices", local,
                  devices);
-    else if (status == SYMM_OK && ctx->job.size > SYMM_DEVICE_RANKS)
-        snprintf(why, sizeof(why), "%d ranks; a team on CUDA has at most %d",
-                 ctx->job.size, SYMM_DEVICE_RANKS);
+    else if (status == SYMM_OK && local > SYMM_DEVICE_RANKS)
+        snprintf(why, sizeof(why), "%d ranks of this host; CUDA takes at most %d",
+                 local, SYMM_DEVICE_RANKS);
     else if (status == SYMM_OK &&
              use_backend(ctx, &symm__backend_cuda,
                          devices < local ? "SYMM_OVERSUBSCRIBE: ranks may share devices"
@@ -123,11 +124,6 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
     if (strcmp(name, "cuda") != 0)
         return symm__fail(SYMM_ERR_INVALID,
                           "backend '%s' is unknown; there are: host, cuda", name);
-    if (ctx->job.size > SYMM_DEVICE_RANKS)
-        return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "%d ranks; a team on CUDA has at most %d, use "
-                          "SYMM_BACKEND=host",
-                          ctx->job.size, SYMM_DEVICE_RANKS);
     return use_backend(ctx, &symm__backend_cuda, why);
 }
 
@@ -169,7 +165,55 @@ static symm_status bootstrap_any(symm_ctx *ctx, const symm_config *config,
     return symm__bootstrap_local(run, peer_fd);
 }
 
-/* Sockets to all peers; oob.peer_fd is set on success. */
+/* From each message: the rank's host. */
+static symm_status take_places(symm_ctx *ctx, const struct symm_oob_message *messages)
+{
+    struct symm_host *hosts = calloc((size_t)ctx->size, sizeof(*hosts));
+    symm_status status = SYMM_OK;
+
+    if (!hosts)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the hosts of %d ranks",
+                          ctx->size);
+    for (int r = 0; r < ctx->size && status == SYMM_OK; r++) {
+        if (messages[r].bytes_count != sizeof(*hosts))
+            status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed host", r);
+        else
+            memcpy(&hosts[r], messages[r].bytes, sizeof(*hosts));
+    }
+    if (status == SYMM_OK)
+        status = symm__places_take(ctx, hosts);
+    free(hosts);
+    return status;
+}
+
+/* Where all ranks are. Threads of one process are on one host, whatever its name is. */
+static symm_status find_places(symm_ctx *ctx, double timeout)
+{
+    struct symm_host host = ctx->own_host;
+    struct symm_exchange exchange = {
+        .what = "the start of the job",
+        .tag = SYMM_PLACES_TAG,
+        .members = ctx->room.everyone,
+        .count = ctx->size,
+        .timeout = timeout,
+        .bytes = &host,
+        .bytes_count = sizeof(host),
+    };
+    symm_status status;
+
+    if (ctx->thread_group)
+        host.id = 0;
+    status = symm__exchange(&ctx->oob, &exchange, ctx->room.messages);
+    if (status == SYMM_OK)
+        status = take_places(ctx, ctx->room.messages);
+    symm__oob_messages_finish(ctx->room.messages, ctx->size);
+    for (int r = 0; status == SYMM_OK && r < ctx->size; r++)
+        if (symm__is_far(ctx, r))
+            ctx->oob.far |= (uint64_t)1 << r;
+    return status;
+}
+
+/* Sockets to all peers, after which oob.peer_fd is set, and the places of all ranks. */
 static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double timeout)
 {
     struct symm_tcp **tcp = calloc((size_t)ctx->size, sizeof(struct symm_tcp *));
@@ -201,7 +245,7 @@ static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double ti
     for (int r = 0; r < ctx->size; r++)
         if (tcp[r])
             ctx->oob.far |= (uint64_t)1 << r;
-    return SYMM_OK;
+    return find_places(ctx, timeout);
 
 err_forks:
     symm__forks_remove(&ctx->forks);
@@ -211,13 +255,14 @@ err_memory:
     return status;
 }
 
+/* Where the control page of a rank on this host is, or will be. */
 static struct symm_control *control_of(const symm_ctx *ctx, int rank)
 {
     return (struct symm_control *)(void *)(ctx->control_base +
-                                           (size_t)rank * SYMM_CONTROL_BYTES);
+                                           ctx->local_of[rank] * SYMM_CONTROL_BYTES);
 }
 
-/* Address space for all ranks: heaps, and control pages. */
+/* Address space for the ranks on this host: heaps, and control pages. */
 static symm_status open_space(symm_ctx *ctx)
 {
     void *base;
@@ -225,11 +270,12 @@ static symm_status open_space(symm_ctx *ctx)
 
     if (ctx->thread_group)
         return SYMM_OK; /* has it */
-    status = symm__shared_reserve((size_t)ctx->size * SYMM_CONTROL_BYTES, &base);
+    status = symm__shared_reserve((size_t)ctx->local_size * SYMM_CONTROL_BYTES, &base);
     if (status != SYMM_OK)
         return status;
     ctx->control_base = base;
-    status = ctx->ops->reserve(ctx->backend, (size_t)ctx->size * ctx->stride, &base);
+    status =
+        ctx->ops->reserve(ctx->backend, (size_t)ctx->local_size * ctx->stride, &base);
     if (status == SYMM_OK)
         ctx->base = base;
     return status;
@@ -247,7 +293,7 @@ static symm_status open_control(symm_ctx *ctx)
     control->magic = SYMM_CONTROL_MAGIC;
     control->layout = SYMM_DEVICE_LAYOUT;
     control->rank = ctx->rank;
-    ctx->control[ctx->rank] = control;
+    ctx->control[ctx->local_rank] = control;
     return symm__liveness_create(&control->live, &ctx->liveness);
 }
 
@@ -269,7 +315,7 @@ static symm_status protect_control(struct symm_control *control)
 static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, int rank)
 {
     struct symm_control *control = control_of(ctx, rank);
-    struct symm_process *process = &ctx->process[rank];
+    struct symm_process *process = &ctx->process[ctx->local_of[rank]];
     char sentence[SYMM_ERROR_BYTES];
     symm_status status;
 
@@ -296,7 +342,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, i
         return symm__fail(SYMM_ERR_DAMAGED, "the control page of rank %d is damaged",
                           rank);
     process->tid = __atomic_load_n(&control->live, __ATOMIC_ACQUIRE);
-    ctx->control[rank] = control;
+    ctx->control[ctx->local_of[rank]] = control;
     return SYMM_OK;
 }
 
@@ -304,6 +350,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, i
 static bool link_alive(void *arg, int rank)
 {
     symm_ctx *ctx = arg;
+    const struct symm_control *control;
     const char *why;
 
     for (int m = 0; ctx->in_rendezvous && m < ctx->in_rendezvous->size; m++)
@@ -315,15 +362,15 @@ static bool link_alive(void *arg, int rank)
                !(ctx->in_rendezvous &&
                  symm__oob_reported(&ctx->oob, ctx->in_rendezvous->uid));
 
-    return !ctx->control[rank] ||
-           symm__process_check(&ctx->process[rank], &ctx->control[rank]->live, &why) !=
-               SYMM_ERR_PEER_DEAD;
+    control = symm__control(ctx, rank);
+    return !control || symm__process_check(symm__process(ctx, rank), &control->live,
+                                           &why) != SYMM_ERR_PEER_DEAD;
 }
 
 static bool link_finished(void *arg, int rank)
 {
     const symm_ctx *ctx = arg;
-    const struct symm_control *control = ctx->control[rank];
+    const struct symm_control *control = symm__control(ctx, rank);
 
     return control &&
            __atomic_load_n(&control->live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED;
@@ -336,13 +383,13 @@ static bool link_finished(void *arg, int rank)
 static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
                          symm_status *adopted)
 {
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *messages = ctx->room.messages;
     struct symm_handshake handshake = symm__handshake(ctx);
-    int members[SYMM_MAX_RANKS], fds[2] = {ctx->control_handle, -1};
+    int fds[2] = {ctx->control_handle, -1};
     struct symm_exchange exchange = {
         .what = "the start of the job",
         .tag = SYMM_CONTROL_MAGIC,
-        .members = members,
+        .members = ctx->room.everyone,
         .count = ctx->size,
         .timeout = timeout,
         .bytes = &handshake,
@@ -351,8 +398,6 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
     };
     symm_status status;
 
-    for (int r = 0; r < ctx->size; r++)
-        members[r] = r;
     if (mine == SYMM_OK && !ctx->thread_group) {
         fds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0);
         if (fds[1] < 0)
@@ -432,8 +477,8 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a context");
     c->control_handle = -1;
     c->generation = 1;
-    for (int r = 0; r < SYMM_MAX_RANKS; r++)
-        c->process[r].pidfd = -1;
+    for (int i = 0; i < SYMM_MAX_LOCAL_RANKS; i++)
+        c->process[i].pidfd = -1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->creations, NULL);
     pthread_mutex_init(&c->registry, NULL);
@@ -443,16 +488,18 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
         status = symm__host_identify(&c->own_host);
     if (status == SYMM_OK)
         status = symm__settings_job(c, config);
-    if (status == SYMM_OK && c->job.size > SYMM_MAX_RANKS)
+    if (status == SYMM_OK && c->job.size > SYMM_OOB_MAX)
         status =
             symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; this version takes up to %d",
-                       c->job.size, SYMM_MAX_RANKS);
+                       c->job.size, SYMM_OOB_MAX);
     if (status == SYMM_OK) {
         c->rank = c->job.rank;
         c->size = c->job.size;
         symm__log_rank(c->rank);
         status = take_backend(c, config);
     }
+    if (status == SYMM_OK)
+        status = symm__room_open(c);
     if (status == SYMM_OK) {
         c->granularity = c->ops->granularity(c->backend);
         status = symm__settings_take(c, config);
@@ -550,22 +597,25 @@ void symm_finalize(symm_ctx *ctx)
     if (!forked)
         symm__notifier_close(&ctx->notifier);
     /* release: what the teams have reported is there */
-    if (!forked && ctx->control[ctx->rank])
-        __atomic_store_n(&ctx->control[ctx->rank]->left, 1, __ATOMIC_RELEASE);
+    if (!forked && symm__own_control(ctx))
+        __atomic_store_n(&symm__own_control(ctx)->left, 1, __ATOMIC_RELEASE);
     link_close(ctx);
     symm__engine_unload(ctx);
     if (ctx->control_handle >= 0)
         close(ctx->control_handle);
-    for (int r = 0; r < SYMM_MAX_RANKS; r++)
-        if (ctx->process[r].pidfd >= 0)
-            close(ctx->process[r].pidfd);
+    for (int i = 0; i < SYMM_MAX_LOCAL_RANKS; i++)
+        if (ctx->process[i].pidfd >= 0)
+            close(ctx->process[i].pidfd);
     if (ctx->base && !ctx->thread_group)
-        ctx->ops->release(ctx->backend, ctx->base, (size_t)ctx->size * ctx->stride);
+        ctx->ops->release(ctx->backend, ctx->base,
+                          (size_t)ctx->local_size * ctx->stride);
     if (ctx->control_base && !ctx->thread_group)
-        symm__shared_release(ctx->control_base, (size_t)ctx->size * SYMM_CONTROL_BYTES);
+        symm__shared_release(ctx->control_base,
+                             (size_t)ctx->local_size * SYMM_CONTROL_BYTES);
     if (ctx->ops)
         ctx->ops->close(ctx->backend);
     symm__costs_drop(ctx);
+    symm__places_close(ctx);
     free(ctx->hooks);
     own_process_destroy(ctx);
     pthread_mutex_destroy(&ctx->registry);

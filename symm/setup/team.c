@@ -153,7 +153,7 @@ static symm_status create_check(const symm_team *parent, const int *ranks, int n
                               "%s: ranks[%d] is %d, for a second time", call, i,
                               ranks[i]);
         listed[ranks[i]] = true;
-        if (!parent->ctx->control[parent->world_rank[ranks[i]]])
+        if (!symm__control(parent->ctx, parent->world_rank[ranks[i]]))
             return symm__fail(SYMM_ERR_UNSUPPORTED,
                               "%s: rank %d is on another host; symm_team_split makes "
                               "teams over several hosts",

@@ -112,7 +112,7 @@ void symm__create_prepare(struct symm_create *create, const symm_team *parent,
 static symm_status join(struct symm_create *create)
 {
     symm_ctx *ctx = create->parent->ctx;
-    struct symm_creation *page = ctx->control[ctx->rank]->creation;
+    struct symm_creation *page = symm__own_control(ctx)->creation;
     uint64_t members = 0;
     bool same = false;
 
@@ -190,7 +190,8 @@ static void see(struct symm_create *create, int member,
                 const struct symm_creation **failure)
 {
     const symm_ctx *ctx = create->parent->ctx;
-    const struct symm_control *control = ctx->control[create->world_rank[member]];
+    const struct symm_control *control =
+        symm__near_control(ctx, create->world_rank[member]);
     struct symm_seen *seen = &create->seen[member];
     const struct symm_creation *fails = NULL;
 
@@ -244,10 +245,11 @@ static symm_status find_dead(const struct symm_create *create)
     for (int m = 0; m < create->size; m++) {
         int rank = create->world_rank[m];
         const char *why;
-        symm_status status = m == create->rank
-                                 ? SYMM_OK
-                                 : symm__process_check(&ctx->process[rank],
-                                                       &ctx->control[rank]->live, &why);
+        symm_status status =
+            m == create->rank
+                ? SYMM_OK
+                : symm__process_check(symm__process(ctx, rank),
+                                      &symm__near_control(ctx, rank)->live, &why);
 
         if (status != SYMM_OK)
             return symm__fail(status, "rank %d %s during symm_team_create of %s", rank,

@@ -186,7 +186,7 @@ static symm_status open_node(symm_team *team, struct symm_hierarchy *hierarchy,
             "no address range of %zu bytes is free on host %s for the part "
             "of a team that is there; destroy teams, or lower "
             "SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
-            ctx->team_bytes, ctx->host_name[ctx->host_of[ctx->rank]]);
+            ctx->team_bytes, symm__host_of_rank(ctx, ctx->rank));
     for (int m = 0; m < team->size; m++)
         if (hierarchy->host[m] == hierarchy->at)
             world_rank[count++] = team->world_rank[m];
@@ -337,7 +337,7 @@ static symm_status team_adopt(symm_team *team, const uint64_t *sent)
 static symm_status team_open(symm_team *team, symm_status mine, double timeout)
 {
     symm_ctx *ctx = team->ctx;
-    struct symm_record *record = &ctx->control[ctx->rank]->record[team->slot];
+    struct symm_record *record = &symm__own_control(ctx)->record[team->slot];
     uint64_t consensus_word;
     symm_status status;
 
@@ -353,9 +353,8 @@ static symm_status team_open(symm_team *team, symm_status mine, double timeout)
     for (int m = 0; m < team->size; m++)
         team->pad[m] = symm__is_far(ctx, team->world_rank[m])
                            ? NULL
-                           : (struct symm_pad *)(void *)(ctx->base +
-                                                         (size_t)team->world_rank[m] *
-                                                             ctx->stride +
+                           : (struct symm_pad *)(void *)(symm__heap_base(
+                                                             ctx, team->world_rank[m]) +
                                                          team->begin);
     for (int i = 0; i < SYMM_HOST_CHANNELS; i++) /* the others run on devices */
         symm__channel_init(&team->channel[i]);

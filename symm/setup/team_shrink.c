@@ -46,8 +46,8 @@
 #include "util/rank_text.h"
 #include "util/status.h"
 
-#define LOOK_SECONDS 2e-4        /* between two looks at the others */
-#define LAST_ATTEMPT 0xfff0u     /* they are counted in 16 bits */
+#define LOOK_SECONDS 2e-4    /* between two looks at the others */
+#define LAST_ATTEMPT 0xfff0u /* they are counted in 16 bits */
 #define NO_SLOT      SYMM_MAX_TEAMS
 
 /* The word, taken apart. GATHER names the proposer of the attempt before. */
@@ -175,9 +175,10 @@ static bool is_dead(const symm_team *team, int member)
     int rank = team->world_rank[member];
     const char *why;
 
-    return member != team->rank && symm__process_check(&team->ctx->process[rank],
-                                                       &team->ctx->control[rank]->live,
-                                                       &why) == SYMM_ERR_PEER_DEAD;
+    return member != team->rank &&
+           symm__process_check(symm__process(team->ctx, rank),
+                               &symm__near_control(team->ctx, rank)->live,
+                               &why) == SYMM_ERR_PEER_DEAD;
 }
 
 static void announce(const struct shrink *s)
@@ -504,8 +505,9 @@ static symm_status shrink(symm_team *team, symm_team **survivors)
     uint64_t all = ~UINT64_C(0) >> (64 - team->size);
     struct shrink s = {.team = team,
                        .own = symm__consensus_page(team, team->rank),
-                       .consensus_word = &team->ctx->control[team->world_rank[0]]
-                                              ->consensus_word[team->consensus_word],
+                       .consensus_word =
+                           &symm__near_control(team->ctx, team->world_rank[0])
+                                ->consensus_word[team->consensus_word],
                        .attempt = team->shrinks + 1,
                        .among = team->survivors ? team->survivors & all : all};
     enum symm_consensus_phase end = SYMM_CONSENSUS_GATHER;
@@ -539,7 +541,7 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
     if (!survivors)
         return symm__fail(SYMM_ERR_INVALID, "symm_team_shrink: survivors is NULL");
     for (int m = 0; m < team->size; m++)
-        if (!team->ctx->control[team->world_rank[m]])
+        if (!symm__control(team->ctx, team->world_rank[m]))
             return symm__fail(SYMM_ERR_UNSUPPORTED,
                               "symm_team_shrink: rank %d is on another host; shrink a "
                               "team of one host's ranks",
