@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MIT */
+/* hosts.c - see hosts.h. */
+#include "oob/hosts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay/relay.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/status.h"
+#include "util/text.h"
+
+#define HAND_ON      UINT64_C(0x8000000000000000) /* in the tag of the third step */
+#define HAND_SECONDS 2.5 /* for the third step, after the deadline of the second */
+
+/* One exchange over hosts. */
+struct over {
+    struct symm_oob *oob;
+    const struct symm_exchange *exchange;
+    struct symm_oob_message *messages;
+    int *place_of;    /* [count]: of each member's host among the hosts, ascending */
+    int32_t *leaders; /* [hosts]: the lowest member of each */
+    int hosts, here;  /* the own host's place */
+    int *local;       /* [local_count]: members of this host, by index; */
+    int *local_rank;  /* and their world ranks */
+    int local_count;
+    uint32_t sequence;
+    double start, until;
+    char *packed; /* what is handed on */
+    size_t packed_bytes;
+};
+
+/* Begins what is handed on: how the allgather has ended. */
+struct verdict {
+    int32_t status;
+    uint32_t next;
+    char sentence[SYMM_ERROR_BYTES];
+};
+
+static symm_status no_memory(const struct over *over)
+{
+    return symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %s with %d members",
+                      over->oob->rank, over->exchange->what, over->exchange->count);
+}
+
+/* ---- Who is where ------------------------------------------------------------------- */
+
+static symm_status check_members(const struct symm_oob *oob,
+                                 const struct symm_exchange *exchange)
+{
+    bool *seen = calloc((size_t)oob->size, sizeof(*seen));
+    symm_status status = SYMM_OK;
+    bool self = false;
+
+    if (!seen)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", exchange->what);
+    for (int i = 0; i < exchange->count && status == SYMM_OK; i++) {
+        int rank = exchange->members[i];
+
+        if (rank < 0 || rank >= oob->size || seen[rank])
+            status = symm__fail(SYMM_ERR_INVALID,
+                                rank < 0 || rank >= oob->size
+                                    ? "%s has rank %d as a member, of %d ranks"
+                                    : "%s has rank %d twice as a member, of %d ranks",
+                                exchange->what, rank, oob->size);
+        else
+            seen[rank] = true;
+        self = self || rank == oob->rank;
+    }
+    free(seen);
+    if (status == SYMM_OK && !self)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "rank %d takes part in %s without being a member", oob->rank,
+                          exchange->what);
+    return status;
+}
+
+static symm_status over_open(struct over *over)
+{
+    const struct symm_exchange *exchange = over->exchange;
+    const struct symm_oob *oob = over->oob;
+    int most = 0, place = 0;
+    int32_t *lowest;
+    size_t count = (size_t)exchange->count;
+
+    for (int i = 0; i < exchange->count; i++)
+        if (oob->host_of[exchange->members[i]] > most)
+            most = oob->host_of[exchange->members[i]];
+    lowest = malloc(((size_t)most + 1) * sizeof(*lowest));
+    over->place_of = malloc(count * sizeof(*over->place_of));
+    over->leaders = malloc(((size_t)most + 1) * sizeof(*over->leaders));
+    over->local = malloc(count * sizeof(*over->local));
+    over->local_rank = malloc(count * sizeof(*over->local_rank));
+    if (!lowest || !over->place_of || !over->leaders || !over->local ||
+        !over->local_rank) {
+        free(lowest);
+        return no_memory(over);
+    }
+    for (int h = 0; h <= most; h++)
+        lowest[h] = -1;
+    for (int i = 0; i < exchange->count; i++) {
+        int rank = exchange->members[i], host = oob->host_of[rank];
+
+        if (lowest[host] < 0 || rank < lowest[host])
+            lowest[host] = rank;
+        if (host == oob->host_of[oob->rank]) {
+            over->local[over->local_count] = i;
+            over->local_rank[over->local_count++] = rank;
+        }
+    }
+    for (int h = 0; h <= most; h++) {
+        if (lowest[h] < 0)
+            continue;
+        if (h == oob->host_of[oob->rank])
+            over->here = place;
+        over->leaders[place] = lowest[h];
+        lowest[h] = place++; /* from here on: the host's place */
+    }
+    over->hosts = place;
+    for (int i = 0; i < exchange->count; i++)
+        over->place_of[i] = lowest[oob->host_of[exchange->members[i]]];
+    free(lowest);
+    return SYMM_OK;
+}
+
+static void over_close(struct over *over)
+{
+    free(over->packed);
+    free(over->local_rank);
+    free(over->local);
+    free(over->leaders);
+    free(over->place_of);
+}
+
+static bool is_leader(const struct over *over)
+{
+    return over->leaders[over->here] == over->oob->rank;
+}
+
+/* ---- On this host --------------------------------------------------------------------- */
+
+/* The first step. The messages of this host's members are set. */
+static symm_status gather_here(struct over *over)
+{
+    struct symm_exchange local = *over->exchange;
+    struct symm_oob_message *got =
+        calloc((size_t)over->local_count, sizeof(*got));
+    symm_status status;
+
+    if (!got)
+        return no_memory(over);
+    local.members = over->local_rank;
+    local.count = over->local_count;
+    local.next = &over->sequence;
+    status = symm__exchange_local(over->oob, &local, got);
+    over->sequence--; /* the number under which it was made */
+    for (int i = 0; i < over->local_count; i++)
+        over->messages[over->local[i]] = got[i];
+    free(got);
+    return status;
+}
+
+/* ---- Among hosts ------------------------------------------------------------------------ */
+
+static size_t padded(size_t bytes)
+{
+    return (bytes + 7) & ~(size_t)7;
+}
+
+/* This host's bytes: of each member its number and the bytes. */
+static char *pack_here(const struct over *over, size_t *bytes)
+{
+    char *packed, *at;
+
+    *bytes = 0;
+    for (int i = 0; i < over->local_count; i++)
+        *bytes += 8 + padded(over->messages[over->local[i]].bytes_count);
+    at = packed = calloc(1, *bytes);
+    for (int i = 0; packed && i < over->local_count; i++) {
+        const struct symm_oob_message *message = &over->messages[over->local[i]];
+        uint64_t count = message->bytes_count;
+
+        memcpy(at, &count, sizeof(count));
+        if (count > 0)
+            memcpy(at + 8, message->bytes, message->bytes_count);
+        at += 8 + padded(message->bytes_count);
+    }
+    return packed;
+}
+
+/* Why the allgather must end: the caller's reason, or a member that has died. */
+static symm_status ask(void *arg)
+{
+    const struct over *over = arg;
+    const struct symm_exchange *exchange = over->exchange;
+    const struct symm_oob *oob = over->oob;
+    symm_status status =
+        exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    bool asked = false;
+
+    for (int i = 0; i < exchange->count && status == SYMM_OK; i++) {
+        int rank = exchange->members[i];
+        bool far = over->place_of[i] != over->here;
+        bool query = rank != oob->rank && oob->alive && !(far && asked);
+
+        /* `alive` looks at one rank of this host, or at what other hosts report of the team. */
+        asked = asked || far;
+        if ((far && symm__oob_died(oob, rank)) ||
+            (query && !oob->alive(oob->alive_arg, rank)))
+            status = symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", rank,
+                                symm__oob_left(oob, rank) ? "has finalized its context"
+                                                          : "died",
+                                exchange->what);
+    }
+    return status;
+}
+
+/* "split (world)" and "split (team 3 [0 1])" are the same step. */
+static bool same_step(const char *a, const char *b)
+{
+    size_t length = strcspn(a, "(");
+
+    return length == strcspn(b, "(") && strncmp(a, b, length) == 0;
+}
+
+/* How this rank takes part in the allgather. failed: symm_last_error() is why. */
+static struct symm_relay_exchange as_relay(struct over *over, symm_status failed)
+{
+    return (struct symm_relay_exchange){
+        .what = over->exchange->what,
+        .tag = over->exchange->tag,
+        .sequence = over->sequence,
+        .before = over->exchange->before,
+        .leaders = over->leaders,
+        .hosts = over->hosts,
+        .start = over->start,
+        .until = over->until,
+        .ask = ask,
+        .arg = over,
+        .failed = failed,
+    };
+}
+
+/* An exchange that others have abandoned does not count, if this rank may come again or was not
+ * on its way to it. */
+static bool counts(const struct over *over, const struct symm_relay_result *result,
+                   symm_status status)
+{
+    return !result->late || status != SYMM_ERR_TIMEOUT ||
+           (!over->exchange->again && same_step(result->what, over->exchange->what));
+}
+
+/* The second step, by the leader: what is handed on becomes over->packed. */
+static symm_status gather_hosts(struct over *over, struct symm_relay_result *result)
+{
+    struct symm_relay_exchange x;
+    size_t bytes;
+    char *packed = pack_here(over, &bytes);
+    symm_status status = packed ? SYMM_OK : no_memory(over);
+
+    for (;;) {
+        x = as_relay(over, status);
+        x.bytes = packed;
+        x.bytes_count = packed ? bytes : 0;
+        status = symm__relay_exchange(over->oob->relay, &x, result);
+        if (status == SYMM_OK || counts(over, result, status))
+            break;
+        over->sequence = result->reached + 1;
+        status = SYMM_OK;
+    }
+    if (status != SYMM_OK && (int32_t)(result->reached - over->sequence) > 0)
+        over->sequence = result->reached;
+    free(packed);
+    return status;
+}
+
+/* This host has failed: says so to the others, and waits for their answer. */
+static symm_status give_up(struct over *over, symm_status status)
+{
+    struct symm_relay_result result;
+    char own[SYMM_ERROR_BYTES];
+    struct symm_relay_exchange x = as_relay(over, status);
+
+    snprintf(own, sizeof(own), "%s", symm_last_error());
+    (void)!symm__relay_exchange(over->oob->relay, &x, &result);
+    symm__relay_result_finish(&result);
+    return symm__fail_quiet(status, own);
+}
+
+/* ---- Back to this host -------------------------------------------------------------------- */
+
+/* What the leader hands on: the verdict, and the parts of the other hosts. */
+static symm_status pack_all(struct over *over, symm_status status,
+                            const struct symm_relay_result *result)
+{
+    struct verdict verdict = {.status = status, .next = over->sequence + 1};
+    size_t bytes = sizeof(verdict);
+    char *at;
+
+    snprintf(verdict.sentence, sizeof(verdict.sentence), "%s",
+             status == SYMM_OK ? "" : symm_last_error());
+    for (int h = 0; status == SYMM_OK && h < over->hosts; h++)
+        bytes += h == over->here ? 0 : 8 + padded(result->parts[h].bytes);
+    over->packed = at = calloc(1, bytes);
+    if (!at)
+        return no_memory(over);
+    over->packed_bytes = bytes;
+    memcpy(at, &verdict, sizeof(verdict));
+    at += sizeof(verdict);
+    for (int h = 0; status == SYMM_OK && h < over->hosts; h++) {
+        uint64_t count = result->parts[h].bytes;
+
+        if (h == over->here)
+            continue;
+        memcpy(at, &count, sizeof(count));
+        memcpy(at + 8, result->parts[h].data, result->parts[h].bytes);
+        at += 8 + padded(result->parts[h].bytes);
+    }
+    return status == SYMM_OK ? SYMM_OK : symm__fail_quiet(status, verdict.sentence);
+}
+
+/* The third step: the leader gives what it has packed, the others get it. */
+static symm_status hand_on(struct over *over)
+{
+    const struct symm_exchange *exchange = over->exchange;
+    struct symm_oob_message *got = calloc((size_t)over->local_count, sizeof(*got));
+    struct symm_exchange local = {
+        .what = exchange->what,
+        .tag = exchange->tag ^ HAND_ON,
+        .sequence = over->sequence,
+        .agreed = exchange->agreed,
+        .members = over->local_rank,
+        .count = over->local_count,
+        .timeout = over->until - symm__now() + HAND_SECONDS,
+        .bytes = over->packed,
+        .bytes_count = over->packed_bytes,
+    };
+    symm_status status = got ? symm__exchange_local(over->oob, &local, got)
+                             : no_memory(over);
+
+    for (int i = 0; status == SYMM_OK && i < over->local_count; i++) {
+        if (over->local_rank[i] != over->leaders[over->here])
+            continue;
+        free(over->packed);
+        over->packed = got[i].bytes;
+        over->packed_bytes = got[i].bytes_count;
+        got[i].bytes = NULL;
+    }
+    if (got)
+        symm__oob_messages_finish(got, over->local_count);
+    free(got);
+    return status;
+}
+
+static symm_status malformed(const struct over *over)
+{
+    return symm__fail(SYMM_ERR_DAMAGED, "rank %d handed on a damaged message in %s",
+                      over->leaders[over->here], over->exchange->what);
+}
+
+/* One member's bytes at *at of a host's part. */
+static symm_status unpack_one(const struct over *over, int member, const char **at,
+                              const char *end)
+{
+    struct symm_oob_message *message = &over->messages[member];
+    uint64_t count;
+
+    if (end - *at < 8)
+        return malformed(over);
+    memcpy(&count, *at, sizeof(count));
+    *at += 8;
+    if (count > (uint64_t)(end - *at) || padded((size_t)count) > (size_t)(end - *at))
+        return malformed(over);
+    if (count > 0) {
+        message->bytes = malloc((size_t)count);
+        if (!message->bytes)
+            return no_memory(over);
+        memcpy(message->bytes, *at, (size_t)count);
+        message->bytes_count = (size_t)count;
+    }
+    *at += padded((size_t)count);
+    return SYMM_OK;
+}
+
+/* The messages of other hosts' members, and how the allgather has ended. */
+static symm_status unpack(struct over *over)
+{
+    const char *at = over->packed, *end = at + over->packed_bytes;
+    struct verdict verdict;
+    /* Members of a host come in the order of the exchange: each host has its own place in it. */
+    const char **host_at = calloc((size_t)over->hosts, sizeof(*host_at));
+    const char **host_end = calloc((size_t)over->hosts, sizeof(*host_end));
+    symm_status status = host_at && host_end ? SYMM_OK : no_memory(over);
+
+    if (status == SYMM_OK && (size_t)(end - at) < sizeof(verdict))
+        status = malformed(over);
+    if (status == SYMM_OK) {
+        memcpy(&verdict, at, sizeof(verdict));
+        at += sizeof(verdict);
+        (void)symm__printable(verdict.sentence, sizeof(verdict.sentence));
+        over->sequence = verdict.next - 1;
+        if (verdict.status != SYMM_OK)
+            status = symm__fail_quiet(symm__peer_status(verdict.status),
+                                      verdict.sentence);
+    }
+    for (int h = 0; status == SYMM_OK && h < over->hosts; h++) {
+        uint64_t count = 0;
+
+        if (h == over->here)
+            continue;
+        if (end - at >= 8)
+            memcpy(&count, at, sizeof(count));
+        if (end - at < 8 || count > (uint64_t)(end - at - 8)) {
+            status = malformed(over);
+            break;
+        }
+        host_at[h] = at + 8;
+        host_end[h] = at + 8 + count;
+        at += 8 + padded((size_t)count);
+    }
+    for (int i = 0; status == SYMM_OK && i < over->exchange->count; i++) {
+        int h = over->place_of[i];
+
+        if (h != over->here)
+            status = unpack_one(over, i, &host_at[h], host_end[h]);
+    }
+    free(host_at);
+    free(host_end);
+    return status;
+}
+
+/* ---- All ---------------------------------------------------------------------------------- */
+
+/* The only member on this host has failed before: the others are told who. */
+static symm_status fail_alone(struct over *over)
+{
+    char own[SYMM_ERROR_BYTES];
+
+    snprintf(own, sizeof(own), "%s", symm_last_error());
+    (void)!give_up(over, symm__fail(over->exchange->status, "rank %d failed in %s: %.380s",
+                                    over->oob->rank, over->exchange->what, own));
+    return symm__fail_quiet(over->exchange->status, own);
+}
+
+static symm_status run(struct over *over)
+{
+    struct symm_relay_result result = {0};
+    symm_status status;
+
+    if (over->local_count == 1 && over->exchange->status != SYMM_OK)
+        return fail_alone(over);
+    status = gather_here(over);
+    if (status != SYMM_OK)
+        return give_up(over, status);
+    if (is_leader(over)) {
+        status = gather_hosts(over, &result);
+        status = pack_all(over, status, &result);
+        symm__relay_result_finish(&result);
+    }
+    if (over->local_count > 1 && (!is_leader(over) || over->packed)) {
+        symm_status handed = hand_on(over);
+
+        status = status == SYMM_OK ? handed : status;
+    }
+    return status == SYMM_OK ? unpack(over) : status;
+}
+
+symm_status symm__exchange_hosts(struct symm_oob *oob,
+                                 const struct symm_exchange *exchange,
+                                 struct symm_oob_message *messages)
+{
+    struct over over = {.oob = oob,
+                        .exchange = exchange,
+                        .messages = messages,
+                        .sequence = exchange->sequence,
+                        .start = symm__now()};
+    symm_status status;
+
+    over.until = over.start + exchange->timeout;
+    memset(messages, 0, (size_t)exchange->count * sizeof(*messages));
+    status = check_members(oob, exchange);
+    if (status == SYMM_OK)
+        status = over_open(&over);
+    if (status == SYMM_OK)
+        status = run(&over);
+    if (status != SYMM_OK)
+        symm__oob_messages_finish(messages, exchange->count);
+    if (exchange->next)
+        *exchange->next = over.sequence + 1;
+    over_close(&over);
+    return status;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * hosts.h - an exchange whose members are on several hosts.
+ *
+ * Three steps: an exchange among the members on each host; an allgather among the hosts over
+ * the tree (relay/relay.h), where each host's lowest member gives what its host has; and again an
+ * exchange on each host, in which that member hands on what came. Descriptors go to members of the
+ * same host. A failure on one host reaches all: every member that has one gives up the allgather.
+ */
+#ifndef SYMM_OOB_HOSTS_H
+#define SYMM_OOB_HOSTS_H
+
+#include "oob/oob.h"
+
+/* exchange.c: among members of one host. */
+symm_status symm__exchange_local(struct symm_oob *oob,
+                                 const struct symm_exchange *exchange,
+                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
+/* As symm__exchange. */
+symm_status symm__exchange_hosts(struct symm_oob *oob,
+                                 const struct symm_exchange *exchange,
+                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
+
+#endif

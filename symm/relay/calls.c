@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* calls.c - what a rank's own threads ask of its relay (relay.h): exchanges and reports. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay/private.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/text.h"
+
+#define ASK_SECONDS     0.002 /* between two queries of `ask` */
+#define VERDICT_SECONDS 1.0   /* for the root to decide after a GIVE_UP */
+
+enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank)
+{
+    return __atomic_load_n(&relay->state[rank], __ATOMIC_RELAXED);
+}
+
+/* ---- Exchanges ---------------------------------------------------------------------------- */
+
+/* A message of the call with the list of leaders and `bytes` after it. */
+static struct symm_relay_message *call_message(const struct symm_relay *relay,
+                                               const struct symm_relay_exchange *x,
+                                               enum symm_relay_kind kind,
+                                               const void *data, size_t bytes)
+{
+    size_t list = ((size_t)x->hosts * sizeof(int32_t) + 7) & ~(size_t)7;
+    struct symm_relay_message *message = symm__relay_message(kind, list + bytes);
+
+    if (!message)
+        return NULL;
+    memset(message->data, 0, list);
+    memcpy(message->data, x->leaders, (size_t)x->hosts * sizeof(int32_t));
+    if (bytes > 0)
+        memcpy(message->data + list, data, bytes);
+    message->head.tag = x->tag;
+    message->head.sequence = x->sequence;
+    message->head.before = x->before;
+    message->head.from = relay->config.rank;
+    message->head.rank = relay->config.rank;
+    message->head.leaders = (uint32_t)x->hosts;
+    snprintf(message->head.what, sizeof(message->head.what), "%s", x->what);
+    return message;
+}
+
+/* Wants the exchange to end: symm_last_error() is why. With the lock. */
+static void give_up(struct symm_relay *relay, const struct symm_relay_exchange *x,
+                    symm_status status)
+{
+    const char *sentence = symm_last_error();
+    struct symm_relay_message *message =
+        call_message(relay, x, SYMM_RELAY_GIVE_UP, sentence, strlen(sentence));
+
+    if (!message)
+        return;
+    message->head.status = status;
+    if (status == SYMM_ERR_TIMEOUT && x->failed == SYMM_OK)
+        message->head.reached = 1 + (uint32_t)((symm__now() - x->start) * 1e3);
+    relay->call.give_up = message;
+    symm__relay_say(relay, message);
+    symm__relay_wake(relay);
+}
+
+static symm_status too_late(const struct symm_relay *relay,
+                            const struct symm_relay_exchange *x)
+{
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "rank %d has not heard from all hosts in %s within %.3g s: is a host "
+        "stopped or cut off?",
+        relay->config.rank, x->what, symm__now() - x->start);
+}
+
+/* Waits until the call is over. With the lock, which is given back while `ask` runs. Returns why
+ * the call was given up, its sentence in `text`. */
+static symm_status wait_over(struct symm_relay *relay,
+                             const struct symm_relay_exchange *x,
+                             char text[SYMM_ERROR_BYTES])
+{
+    struct symm_relay_call *call = &relay->call;
+    symm_status own = x->failed;
+    double until = x->until;
+
+    if (own != SYMM_OK) {
+        snprintf(text, SYMM_ERROR_BYTES, "%s", symm_last_error());
+        give_up(relay, x, own);
+        until = symm__now() + VERDICT_SECONDS;
+    }
+    while (call->state == SYMM_CALL_WAITS || call->state == SYMM_CALL_HAS) {
+        struct timespec slice = symm__until(ASK_SECONDS);
+        symm_status asked = SYMM_OK;
+
+        pthread_cond_timedwait(&relay->changed, &relay->lock, &slice);
+        if (call->state != SYMM_CALL_WAITS && call->state != SYMM_CALL_HAS)
+            break;
+        if (own == SYMM_OK && x->ask) {
+            pthread_mutex_unlock(&relay->lock);
+            asked = x->ask(x->arg);
+            pthread_mutex_lock(&relay->lock);
+        }
+        if (symm__now() >= until && own != SYMM_OK)
+            break;
+        if (asked == SYMM_OK && symm__now() >= until)
+            asked = too_late(relay, x);
+        if (asked == SYMM_OK || own != SYMM_OK ||
+            (call->state != SYMM_CALL_WAITS && call->state != SYMM_CALL_HAS))
+            continue;
+        own = asked;
+        snprintf(text, SYMM_ERROR_BYTES, "%s", symm_last_error());
+        give_up(relay, x, own);
+        until = symm__now() + VERDICT_SECONDS;
+    }
+    return own;
+}
+
+struct record {
+    uint32_t place, unused;
+    uint64_t bytes;
+};
+
+/* The parts in ALL, which the relay has made of parts that it checked. */
+static symm_status take_parts(const struct symm_relay_exchange *x,
+                              struct symm_relay_result *result)
+{
+    const struct symm_relay_message *all = result->message;
+    size_t at = ((size_t)x->hosts * sizeof(int32_t) + 7) & ~(size_t)7;
+    int count = 0;
+
+    result->parts = calloc((size_t)x->hosts, sizeof(*result->parts));
+    if (!result->parts)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the parts of %d hosts in %s",
+                          x->hosts, x->what);
+    while (at + sizeof(struct record) <= all->head.bytes) {
+        struct record record;
+        struct symm_relay_part *part;
+
+        memcpy(&record, all->data + at, sizeof(record));
+        at += sizeof(record);
+        if (record.place >= (uint32_t)x->hosts || record.bytes > all->head.bytes - at)
+            break;
+        part = &result->parts[record.place];
+        count += part->data == NULL;
+        *part = (struct symm_relay_part){.data = all->data + at,
+                                         .bytes = (size_t)record.bytes};
+        at += ((size_t)record.bytes + 7) & ~(size_t)7;
+    }
+    return count == x->hosts
+               ? SYMM_OK
+               : symm__fail(SYMM_ERR_DAMAGED,
+                            "the relay sent a damaged message in %s: %d of %d parts",
+                            x->what, count, x->hosts);
+}
+
+/* The sentence of a FAIL; `own`: why this rank has given up, if it has. */
+static symm_status take_fail(const struct symm_relay_exchange *x,
+                             const struct symm_relay_message *fail,
+                             struct symm_relay_result *result)
+{
+    size_t list = ((size_t)fail->head.leaders * sizeof(int32_t) + 7) & ~(size_t)7;
+    char text[SYMM_ERROR_BYTES];
+
+    result->reached = fail->head.reached;
+    result->late = fail->head.before == x->tag;
+    memcpy(result->what, fail->head.what, sizeof(result->what));
+    snprintf(text, sizeof(text), "%.*s",
+             list < fail->head.bytes ? (int)(fail->head.bytes - list) : 0,
+             (const char *)fail->data + (list < fail->head.bytes ? list : 0));
+    (void)symm__printable(text, sizeof(text));
+    return symm__fail_quiet(symm__peer_status(fail->head.status), text);
+}
+
+static void call_clear(struct symm_relay_call *call)
+{
+    symm__relay_drop(call->part);
+    symm__relay_drop(call->all);
+    symm__relay_drop(call->give_up);
+    symm__relay_drop(call->fail);
+    *call = (struct symm_relay_call){0};
+}
+
+symm_status symm__relay_exchange(struct symm_relay *relay,
+                                 const struct symm_relay_exchange *x,
+                                 struct symm_relay_result *result)
+{
+    struct symm_relay_call *call = &relay->call;
+    struct symm_relay_message *part =
+        call_message(relay, x, SYMM_RELAY_PART, x->bytes, x->bytes_count);
+    char text[SYMM_ERROR_BYTES];
+    symm_status status, own;
+
+    *result = (struct symm_relay_result){0};
+    if (!part)
+        return symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %zu bytes of %s",
+                          relay->config.rank, x->bytes_count, x->what);
+    pthread_mutex_lock(&relay->lock);
+    *call = (struct symm_relay_call){.state = SYMM_CALL_WAITS, .part = part};
+    if (x->failed == SYMM_OK) {
+        symm__relay_say(relay, part);
+        symm__relay_call_step(relay);
+        symm__relay_wake(relay);
+    }
+    own = wait_over(relay, x, text);
+    if (call->state == SYMM_CALL_WENT) {
+        result->message = symm__relay_keep(call->all);
+        status = take_parts(x, result);
+    } else if (call->state == SYMM_CALL_FAILED &&
+               (own == SYMM_OK || own == SYMM_ERR_TIMEOUT)) {
+        status = take_fail(x, call->fail, result);
+    } else {
+        status = symm__fail_quiet(own, text);
+    }
+    call_clear(call);
+    pthread_mutex_unlock(&relay->lock);
+    if (status != SYMM_OK)
+        symm__relay_result_finish(result);
+    return status;
+}
+
+void symm__relay_result_finish(struct symm_relay_result *result)
+{
+    free(result->parts);
+    symm__relay_drop(result->message);
+    result->parts = NULL;
+    result->message = NULL;
+}
+
+void symm__relay_notify(struct symm_relay *relay, uint64_t tag, symm_status status,
+                        const char *sentence)
+{
+    size_t bytes = strnlen(sentence, SYMM_ERROR_BYTES - 1);
+    struct symm_relay_message *notice = symm__relay_message(SYMM_RELAY_NOTICE, bytes);
+
+    if (!notice)
+        return;
+    memcpy(notice->data, sentence, bytes);
+    notice->head.tag = tag;
+    notice->head.status = status;
+    notice->head.rank = relay->config.rank;
+    notice->head.from = relay->config.rank;
+    pthread_mutex_lock(&relay->lock);
+    if (relay->serving)
+        symm__relay_spread(relay, NULL, notice);
+    else {
+        symm__relay_keep_news(relay, notice);
+        symm__relay_say(relay, notice);
+    }
+    pthread_mutex_unlock(&relay->lock);
+    symm__relay_wake(relay);
+    symm__relay_drop(notice);
+}

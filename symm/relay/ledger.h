@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ledger.h - the exchanges that pass through one host: the protocol of relays, without sockets.
+ *
+ * An exchange is an allgather among the hosts of a team, over the tree of its hosts (tree.h):
+ *
+ *     PART   each host's leader gives its host's bytes to its relay
+ *     UP     a relay that has its subtree's bytes sends them to its parent; if some do not come,
+ *            it sends those that are here after SYMM_LEDGER_PARTIAL seconds, and the others when
+ *            they come: so the root knows which hosts are missing
+ *     ALL    the root has all bytes, and they go down to all leaders
+ *     HAVE   a leader has all; a relay whose subtree has all says so to its parent
+ *     GO     the root has HAVE of all, and all leaders may leave
+ *
+ * Instead of GO the root may say FAIL. A leader that wants the exchange to end says GIVE_UP, which
+ * goes to the root. The root decides once, so no leader leaves with success while another
+ * one is told of a failure. What a leader left with is not lost while any other still waits: it
+ * left because of GO, and GO means that all have all.
+ *
+ * A relay may die, or its rank may finalize, in the midst of exchanges of others. The next relay of
+ * its host begins with an empty ledger. Leaders say PART (and HAVE) again, children UP (and
+ * HAVE): all messages may come twice. A message for an exchange that is over here is answered by
+ * its outcome. The last SYMM_LEDGER_OUTCOMES outcomes are kept; each connection begins with
+ * those that the connecting end knows of GO (symm__ledger_outcomes).
+ *
+ * Source of the pattern: tree allgather with a commit phase; the root is the coordinator of a
+ * two-phase commit (Gray 1978). tests/model/tree.pml is the model.
+ *
+ * Not for several threads. Nothing here waits or knows a socket: `send` may be called in each
+ * function, and must not call back.
+ */
+#ifndef SYMM_RELAY_LEDGER_H
+#define SYMM_RELAY_LEDGER_H
+
+#include <stdbool.h>
+
+#include "relay/message.h"
+#include "relay/tree.h"
+#include "symm/symm.h"
+
+#define SYMM_LEDGER_OUTCOMES 64
+#define SYMM_LEDGER_PARTIAL  0.05
+
+/* How an exchange has ended here. */
+struct symm_ledger_outcome {
+    uint64_t tag;
+    uint32_t sequence;
+    bool went;                      /* GO; else `why` is the FAIL */
+    struct symm_relay_message *why; /* NULL: went; counted */
+};
+
+/* One host's bytes: they lie in a message. */
+struct symm_ledger_part {
+    struct symm_relay_message *message; /* NULL: not here; counted */
+    const uint8_t *data;
+    uint64_t bytes;
+    bool sent; /* to the parent */
+};
+
+/* One that is not over. */
+struct symm_ledger_exchange {
+    struct symm_ledger_exchange *next;
+    uint64_t tag;
+    uint32_t sequence;
+    int count, place,
+        below;        /* hosts; this one's place; hosts of its subtree, with it */
+    int32_t *leaders; /* [count]; owned */
+    struct symm_ledger_part *parts; /* [count], by place; owned */
+    int got, sent; /* parts of the subtree that are here, that the parent has */
+    char what[SYMM_RELAY_WHAT];         /* of the first that came, */
+    int said;                           /* which was this rank's */
+    double since;                       /* the first message came */
+    struct symm_relay_message *all;     /* NULL: not here; counted */
+    struct symm_relay_message *gave_up; /* NULL, or the GIVE_UP sent; counted */
+    bool have, have_sent; /* the leader has all; the parent knows that all below have */
+    bool child_have[SYMM_TREE_ARITY];
+};
+
+struct symm_ledger {
+    int host;               /* this one */
+    const int32_t *host_of; /* by world rank; borrowed */
+    int ranks, hosts;       /* of the world */
+    /* To the relay of that host (>= 0), or to the leader: rank `leader` of this host. Borrows. */
+    void (*to_host)(void *user, int host, struct symm_relay_message *message);
+    void (*to_leader)(void *user, int leader, struct symm_relay_message *message);
+    /* Why this rank of this host cannot come to an exchange any more; NULL: it can. */
+    const char *(*absent)(void *user, int rank);
+    const char *(*host_name)(void *user, int host);
+    const char *(*hint)(void *user); /* what a timeout's sentence ends with */
+    void *user;
+    struct symm_ledger_exchange *exchanges;
+    struct symm_ledger_outcome outcome[SYMM_LEDGER_OUTCOMES];
+    unsigned outcomes; /* ever */
+};
+
+void symm__ledger_close(struct symm_ledger *ledger); /* frees all */
+/*
+ * Takes a message of an exchange (borrows it). `from` is a host, or -1: the leader is head.from.
+ * False: it is none that this library sends, and its sender must not be heard any more.
+ */
+bool symm__ledger_take(struct symm_ledger *ledger, int from,
+                       struct symm_relay_message *message);
+/* A connection to that host is new: what it may have missed is sent again. */
+void symm__ledger_resend(struct symm_ledger *ledger, int host);
+/* No rank of that host is left (`left`: all have finalized): exchanges that cannot end fail. */
+void symm__ledger_host_gone(struct symm_ledger *ledger, int host, bool left,
+                            const char *sentence);
+/* The relay above cannot be reached: exchanges that this host has given up end here and below. */
+void symm__ledger_cut(struct symm_ledger *ledger, int host, symm_status status,
+                      const char *sentence);
+/* A rank of this host has gone; how: "has died". Exchanges that it leads fail. */
+void symm__ledger_rank_gone(struct symm_ledger *ledger, int rank, const char *how);
+/*
+ * Sends what is due, and looks for two exchanges of which each waits for a leader that is in the
+ * other: they can never end, and both fail. To be called at the time that it returns, or
+ * earlier; INFINITY: nothing is due.
+ */
+double symm__ledger_tick(struct symm_ledger *ledger);
+/* Outcomes of GO for the begin of a connection: calls `each` with a GO. */
+void symm__ledger_outcomes(const struct symm_ledger *ledger,
+                           void (*each)(void *user, struct symm_relay_message *go),
+                           void *user);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * message.h - what the relays of hosts, and the ranks of a host and its relay, say to each other.
+ *
+ * A message is a head and data. It is not changed once it is made, so several links may send one
+ * message: it is counted. Data of an exchange begin with the list of its leaders: the world rank of
+ * the lowest member on each host, one int32 a host in the order of hosts. The leader speaks for
+ * its host.
+ */
+#ifndef SYMM_RELAY_MESSAGE_H
+#define SYMM_RELAY_MESSAGE_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SYMM_RELAY_MAGIC   0x524d5953u /* "SYMR" */
+#define SYMM_RELAY_VERSION 1u
+#define SYMM_RELAY_WHAT    64
+#define SYMM_RELAY_MOST    ((uint64_t)1 << 31) /* bytes of data */
+
+enum symm_relay_kind {
+    /* Of an exchange (ledger.h). Data: list, then: */
+    SYMM_RELAY_PART = 1, /* leader to relay: the host's bytes; `before` is set */
+    SYMM_RELAY_UP,       /* to the parent: the bytes of the hosts of this subtree */
+    SYMM_RELAY_ALL,      /* to children and leader: the bytes of all hosts */
+    SYMM_RELAY_HAVE,     /* to the parent, leader to relay: this subtree has all */
+    SYMM_RELAY_GO,       /* to children and leader: all have all */
+    SYMM_RELAY_GIVE_UP,  /* to the root: the exchange fails; a sentence */
+    SYMM_RELAY_FAIL,     /* to children and leader: it has failed; a sentence */
+    /* Of no exchange; no list: */
+    SYMM_RELAY_NOTICE, /* a team has failed: to all; a sentence */
+    SYMM_RELAY_DEAD,   /* `rank` has died: to all */
+    SYMM_RELAY_GONE, /* of host `rank` no rank is left: to all; status: all have finalized? */
+    SYMM_RELAY_LEAVE, /* rank to relay: it finalizes. Relay to its neighbours: the host's last
+                          rank finalizes. */
+    SYMM_RELAY_KINDS
+};
+
+struct symm_relay_head {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;
+    uint64_t tag;
+    uint32_t sequence;
+    int32_t from;     /* host, or rank of a leader */
+    int32_t status;   /* symm_status */
+    int32_t rank;     /* whom it is about: GIVE_UP, FAIL, NOTICE: who found it */
+    uint32_t leaders; /* of the list */
+    uint32_t
+        reached; /* FAIL: the highest number of the tag that is known to have failed */
+    uint64_t before; /* PART, UP: as in symm_relay_exchange */
+    uint64_t bytes;  /* of the data */
+    char what[SYMM_RELAY_WHAT];
+};
+static_assert(sizeof(struct symm_relay_head) == 120, "the layout on the wire");
+
+struct symm_relay_message {
+    int references;
+    struct symm_relay_head head;
+    uint8_t data[]; /* head.bytes */
+};
+
+/* With one reference, magic, version and bytes set, all else zero; NULL: no memory. */
+struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
+                                               uint64_t bytes);
+struct symm_relay_message *symm__relay_keep(struct symm_relay_message *message);
+void symm__relay_drop(struct symm_relay_message *message); /* NULL is allowed */
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * private.h - the state of a relay: what the files of this room share.
+ *
+ * All is guarded by `lock`, which the thread gives back while it polls, except what is marked
+ * atomic.
+ */
+#ifndef SYMM_RELAY_PRIVATE_H
+#define SYMM_RELAY_PRIVATE_H
+
+#include <pthread.h>
+
+#include "net/acceptor.h"
+#include "net/auth.h"
+#include "relay/ledger.h"
+#include "relay/link.h"
+#include "relay/relay.h"
+
+#define SYMM_RELAY_FDS     4096 /* connections at a time */
+#define SYMM_RELAY_NOTICES 64   /* kept for hosts that connect later */
+
+/* Whom a connection leads to. */
+enum symm_relay_end {
+    SYMM_RELAY_TO_RELAY, /* this rank's, to its host's relay */
+    SYMM_RELAY_TO_HOST,  /* the relay's, to a lower host */
+    SYMM_RELAY_OF_HOST,  /* to the relay, of a higher host, */
+    SYMM_RELAY_OF_RANK,  /* of a rank of this host */
+    SYMM_RELAY_PROBE /* to a higher host that was lost: does anybody listen there? */
+};
+
+enum symm_relay_stage {
+    SYMM_RELAY_WAITING, /* until `at` */
+    SYMM_RELAY_CONNECTING,
+    SYMM_RELAY_ASKED, /* the other end proves itself next */
+    SYMM_RELAY_OPEN
+};
+
+struct symm_relay_connection {
+    struct symm_relay_connection *next;
+    enum symm_relay_end end;
+    enum symm_relay_stage stage;
+    int id; /* host or rank */
+    int fd;
+    int fd_slot;      /* in relay->fds; -1: none */
+    bool doomed;      /* to be closed by the sweep */
+    double at, pause; /* WAITING: the next try; CONNECTING, ASKED: it is given up */
+    double since;     /* the first try that has not succeeded; 0: none */
+    char why[64];     /* the last one failed, */
+    bool stranger;    /* since what answered does not know the key */
+    int refused;      /* tries in a row that found no listener */
+    struct symm_auth auth;
+    struct symm_relay_link link;
+};
+
+struct symm_relay_guest {
+    struct symm_guest at;
+    struct symm_auth auth;
+};
+
+enum symm_relay_call_state {
+    SYMM_CALL_NONE,
+    SYMM_CALL_WAITS, /* for ALL, */
+    SYMM_CALL_HAS,   /* for GO */
+    SYMM_CALL_WENT,
+    SYMM_CALL_FAILED
+};
+
+/* The exchange that the rank's own thread waits for. */
+struct symm_relay_call {
+    enum symm_relay_call_state state;
+    bool have_due;                                          /* HAVE is to be said */
+    struct symm_relay_message *part, *all, *give_up, *fail; /* counted */
+};
+
+struct symm_relay {
+    struct symm_relay_config config;
+    uint8_t key[SYMM_SIPHASH_KEY];
+    int place; /* of this rank in config.local */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int wake; /* an eventfd */
+    bool serving, leaving, stopped, acknowledged;
+    double leave_by;
+    struct symm_ledger ledger;
+    struct symm_relay_call call;
+    struct symm_relay_connection *connections;
+    struct symm_acceptor acceptor;
+    struct symm_auth_nonces nonces[64]; /* of handshakes, by their sender's number */
+    bool *gone, *left; /* [hosts]: no rank is left there; all have finalized */
+    bool any_gone;
+    uint8_t *state;   /* [ranks], atomic: enum symm_relay_state */
+    bool *hung_up;    /* [local_size]: that rank's socket has hung up */
+    double attach_at; /* not before: to the tree of the world */
+    /* For hosts and ranks that connect later: NOTICE, DEAD and GONE, the last ones; counted. */
+    struct symm_relay_message *news[SYMM_RELAY_NOTICES];
+    unsigned news_count; /* ever */
+    struct symm_relay_report report[SYMM_RELAY_REPORTS];
+    unsigned report_count;   /* ever */
+    char hint[80];           /* of a sentence in the making */
+    int fds[SYMM_RELAY_FDS]; /* atomic: for a forked child */
+    struct pollfd *polls;
+    size_t polls_room;
+};
+
+static inline int symm__relay_host(const struct symm_relay *relay)
+{
+    return relay->config.host;
+}
+
+/* thread.c */
+void symm__relay_wake(struct symm_relay *relay);
+
+/* connections.c */
+/* An open connection of that end; NULL: none. */
+struct symm_relay_connection *symm__relay_find(struct symm_relay *relay,
+                                               enum symm_relay_end end, int id);
+/* The connection to relay, host or probe is to be made, if it is not there already. */
+void symm__relay_want(struct symm_relay *relay, enum symm_relay_end end, int id,
+                      double at);
+void symm__relay_queue(struct symm_relay_connection *connection,
+                       struct symm_relay_message *message);
+void symm__relay_doom(struct symm_relay_connection *connection);
+/* Closes doomed connections; may bring about others. */
+void symm__relay_sweep(struct symm_relay *relay);
+/* Fills polls, symm__relay_watched() of them; *due becomes earlier. */
+size_t symm__relay_watch(struct symm_relay *relay, struct pollfd *polls, double *due);
+size_t symm__relay_watched(const struct symm_relay *relay);
+void symm__relay_move(struct symm_relay *relay, const struct pollfd *polls,
+                      size_t count);
+bool symm__relay_accept_begin(struct symm_relay *relay);
+/* Exchanges that were given up fail, if the host above is not reached. True: one is not. */
+bool symm__relay_report_cuts(struct symm_relay *relay);
+void symm__relay_connections_close(struct symm_relay *relay);
+/* Does any connection still have something to send? */
+bool symm__relay_owes(const struct symm_relay *relay);
+
+/* roles.c */
+/* A connection is open: says what its other end must know. */
+void symm__relay_opened(struct symm_relay *relay,
+                        struct symm_relay_connection *connection);
+/* It has closed, and was open. */
+void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id);
+/* Nobody listens at that host, or it is silent. */
+void symm__relay_host_gone(struct symm_relay *relay, int host, bool left);
+/* A message has come; false: the connection is to be closed. */
+bool symm__relay_hear(struct symm_relay *relay,
+                      struct symm_relay_connection *connection,
+                      struct symm_relay_message *message);
+/* A message of this rank's own, to its relay: by itself or by the connection. */
+void symm__relay_say(struct symm_relay *relay, struct symm_relay_message *message);
+/* The call's messages, again: to a relay that is new. */
+void symm__relay_call_say(struct symm_relay *relay);
+/* What the call owes its relay: not said while the ledger works. */
+void symm__relay_call_step(struct symm_relay *relay);
+/* Exchanges that began after the host had gone. */
+void symm__relay_fail_gone(struct symm_relay *relay, int host);
+void symm__relay_keep_news(struct symm_relay *relay,
+                           struct symm_relay_message *message);
+/* The ranks whose sockets have hung up; begins to serve if all lower ones have. */
+void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *polls);
+void symm__relay_leave_begin(struct symm_relay *relay);
+void symm__relay_roles_open(struct symm_relay *relay);
+/* News of this relay or of a connection: to all that do not know it. from: NULL: own. */
+void symm__relay_spread(struct symm_relay *relay,
+                        const struct symm_relay_connection *from,
+                        struct symm_relay_message *message);
+
+#endif

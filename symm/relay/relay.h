@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * relay.h - a rank's access to the other hosts of its job, for its context's life.
+ *
+ * Each rank of a job over several hosts has one thread here. That of the lowest living rank of a
+ * host is its relay: it alone holds connections to relays of other hosts, and serves whatever
+ * its rank's program does. The other ranks hold one connection to it. All ranks of a host hold
+ * one listener, so when the relay's rank dies or finalizes the next one serves at the same
+ * address, and all ends connect again (ledger.h says what they repeat).
+ *
+ * The higher host connects to the lower. In the tree of the world each host attaches to its nearest
+ * living ancestor (tree.h); deaths and failures go over it to all hosts. Exchanges of a team go over
+ * a tree of the team's hosts alone, whose connections are made when first needed.
+ *
+ * Guarantees: an exchange ends by its deadline and one second, with one outcome on all hosts that
+ * can be reached; a rank's death is known on all hosts soon after the kernel has closed its
+ * sockets; each end has proved that it knows the job's key, and each packet carries a keyed hash.
+ * A host that says nothing for half a minute counts as gone.
+ * Refuses: strangers, messages of other versions, members that are in different steps.
+ */
+#ifndef SYMM_RELAY_RELAY_H
+#define SYMM_RELAY_RELAY_H
+
+#include <stdbool.h>
+
+#include "net/address.h"
+#include "net/siphash.h"
+#include "symm/symm.h"
+#include "util/status.h"
+
+struct symm_relay;
+struct symm_relay_message;
+
+/* Where a host's relay listens. */
+struct symm_relay_host {
+    char name[32];     /* for sentences */
+    uint8_t bytes[16]; /* the address, in network byte order as the port */
+    uint16_t family;   /* 4 or 6 */
+    uint16_t port;
+};
+
+struct symm_relay_config {
+    int rank, ranks;                  /* of the world */
+    int host, hosts;                  /* numbered by their lowest ranks; hosts >= 2 */
+    const int32_t *host_of;           /* [ranks]; borrowed while the relay lives, */
+    const struct symm_relay_host *at; /* [hosts]; so is this, */
+    const int *local; /* [local_size]: ranks of this host, ascending; this, */
+    /* and this: a socket to each that hangs up when the rank ends or finalizes; -1: own. */
+    const int *local_fd;
+    int local_size;
+    int listener;       /* shared by all ranks of this host; taken, also on error */
+    const uint8_t *key; /* SYMM_SIPHASH_KEY bytes; copied */
+};
+
+symm_status symm__relay_open(const struct symm_relay_config *config,
+                             struct symm_relay **relay) SYMM_MUST_CHECK;
+/* Says that this rank finalizes, waits at most a second for that to be heard, ends the thread.
+ * NULL is allowed. */
+void symm__relay_close(struct symm_relay *relay);
+/* After fork, in the child: frees memory, and touches no thread or connection. */
+void symm__relay_abandon(struct symm_relay *relay);
+/* Its descriptors, for a forked child to close (oob/forks.h). */
+int *symm__relay_fds(struct symm_relay *relay, int *count);
+
+/* One exchange among the hosts of a team: this rank is the lowest member on its host. */
+struct symm_relay_exchange {
+    const char *what;  /* "rendezvous of team 3": for sentences */
+    uint64_t tag;      /* equal on all members for the same step */
+    uint32_t sequence; /* counts the exchanges of this tag */
+    uint64_t before; /* != 0: tag of the exchange that led to this one: if it failed on
+                               another host, so does this one */
+    const int32_t
+        *leaders; /* [hosts]: the lowest member on each host, hosts ascending */
+    int hosts;
+    const void *bytes; /* this host's; borrows */
+    size_t bytes_count;
+    double start, until; /* points in time; start: for sentences */
+    /* Why it must end now; SYMM_OK: it goes on. Polled while waiting. */
+    symm_status (*ask)(void *arg);
+    void *arg;
+    symm_status
+        failed; /* != SYMM_OK: this host has failed already, as symm_last_error() says:
+                           the others fail with that */
+};
+
+/* What one host gave. */
+struct symm_relay_part {
+    const uint8_t *data;
+    size_t bytes;
+};
+
+struct symm_relay_result {
+    struct symm_relay_part *parts;      /* [hosts], in the order of leaders; owned */
+    struct symm_relay_message *message; /* in which they lie; owned */
+    /* On error: */
+    bool
+        late; /* another host had failed this one, or a later one of the tag, before this host */
+    uint32_t reached; /* came; the highest number that has failed, */
+    char what[64];    /* and its step */
+};
+
+/* One at a time. On error the result is empty but for `late` and `reached`. */
+symm_status symm__relay_exchange(struct symm_relay *relay,
+                                 const struct symm_relay_exchange *exchange,
+                                 struct symm_relay_result *result) SYMM_MUST_CHECK;
+void symm__relay_result_finish(struct symm_relay_result *result);
+
+/* Tells all hosts that a team has failed. At once or never: may be said under any lock. */
+void symm__relay_notify(struct symm_relay *relay, uint64_t tag, symm_status status,
+                        const char *sentence);
+#define SYMM_RELAY_REPORTS 16 /* of different teams that are remembered */
+
+struct symm_relay_report {
+    uint64_t tag;
+    symm_status status;
+    int rank; /* that reported it */
+    char sentence[SYMM_ERROR_BYTES];
+};
+/* What has been reported of a team by a rank of another host; false: nothing. */
+bool symm__relay_reported(struct symm_relay *relay, uint64_t tag,
+                          struct symm_relay_report *report);
+
+enum symm_relay_state { SYMM_RELAY_ALIVE, SYMM_RELAY_DIED, SYMM_RELAY_FINALIZED };
+
+/* What is known of a rank of another host: two loads. */
+enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank);
+
+#endif

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * roles.c - what a relay and its clients do with messages, and who is the relay.
+ *
+ * News are reports that go to all hosts: NOTICE, DEAD and GONE. Each relay passes on those that it
+ * did not know, so they end. They are kept for ends that connect later.
+ */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay/private.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/rank_text.h"
+#include "util/status.h"
+#include "util/text.h"
+
+#define AGAIN_SECONDS  0.002 /* after a connection was lost */
+#define PROBE_SECONDS  0.02 /* for a higher host to connect again, before it is probed */
+#define ATTACH_SECONDS 0.2  /* after the host above has left: most jobs end then */
+
+static struct symm_relay_message *plain(enum symm_relay_kind kind, int rank, int status)
+{
+    struct symm_relay_message *message = symm__relay_message(kind, 0);
+
+    if (!message)
+        return NULL;
+    message->head.rank = rank;
+    message->head.status = status;
+    return message;
+}
+
+static struct symm_relay_connection *to_host_of(struct symm_relay *relay, int host)
+{
+    return symm__relay_find(
+        relay, host < symm__relay_host(relay) ? SYMM_RELAY_TO_HOST : SYMM_RELAY_OF_HOST,
+        host);
+}
+
+/* ---- The rank's own exchange --------------------------------------------------------- */
+
+static void say_have(struct symm_relay *relay)
+{
+    struct symm_relay_message *have = symm__relay_message(SYMM_RELAY_HAVE, 0);
+
+    if (!have)
+        return;
+    have->head.tag = relay->call.part->head.tag;
+    have->head.sequence = relay->call.part->head.sequence;
+    have->head.from = relay->config.rank;
+    symm__relay_say(relay, have);
+    symm__relay_drop(have);
+}
+
+static bool is_call(const struct symm_relay *relay,
+                    const struct symm_relay_message *message)
+{
+    const struct symm_relay_call *call = &relay->call;
+
+    return (call->state == SYMM_CALL_WAITS || call->state == SYMM_CALL_HAS) &&
+           call->part->head.tag == message->head.tag &&
+           call->part->head.sequence == message->head.sequence;
+}
+
+/* ALL, GO or FAIL of the relay for this rank. */
+static void call_hear(struct symm_relay *relay, struct symm_relay_message *message)
+{
+    struct symm_relay_call *call = &relay->call;
+
+    if (!is_call(relay, message))
+        return;
+    if (message->head.kind == SYMM_RELAY_ALL && call->state == SYMM_CALL_WAITS) {
+        call->all = symm__relay_keep(message);
+        call->state = SYMM_CALL_HAS;
+        call->have_due = true;
+    } else if (message->head.kind == SYMM_RELAY_GO && call->state == SYMM_CALL_HAS) {
+        call->state = SYMM_CALL_WENT;
+    } else if (message->head.kind == SYMM_RELAY_FAIL) {
+        call->fail = symm__relay_keep(message);
+        call->state = SYMM_CALL_FAILED;
+    }
+    pthread_cond_signal(&relay->changed);
+}
+
+void symm__relay_call_say(struct symm_relay *relay)
+{
+    struct symm_relay_call *call = &relay->call;
+
+    if (call->state != SYMM_CALL_WAITS && call->state != SYMM_CALL_HAS)
+        return;
+    if (call->part)
+        symm__relay_say(relay, call->part);
+    if (call->state == SYMM_CALL_HAS)
+        call->have_due = true;
+    if (call->give_up &&
+        (call->state == SYMM_CALL_WAITS || call->state == SYMM_CALL_HAS))
+        symm__relay_say(relay, call->give_up);
+}
+
+void symm__relay_call_step(struct symm_relay *relay)
+{
+    if (!relay->call.have_due)
+        return;
+    relay->call.have_due = false;
+    if (relay->call.state == SYMM_CALL_HAS)
+        say_have(relay);
+}
+
+void symm__relay_say(struct symm_relay *relay, struct symm_relay_message *message)
+{
+    struct symm_relay_connection *c;
+
+    if (relay->serving && message->head.kind == SYMM_RELAY_NOTICE) {
+        symm__relay_spread(relay, NULL, message);
+    } else if (relay->serving) {
+        (void)symm__ledger_take(&relay->ledger, -1, message);
+    } else {
+        c = symm__relay_find(relay, SYMM_RELAY_TO_RELAY, relay->config.rank);
+        if (c)
+            symm__relay_queue(c, message);
+    }
+}
+
+/* ---- The ledger's outside -------------------------------------------------------------- */
+
+static void to_host(void *user, int host, struct symm_relay_message *message)
+{
+    struct symm_relay *relay = user;
+    struct symm_relay_connection *c = to_host_of(relay, host);
+
+    if (c)
+        symm__relay_queue(c, message);
+    else if (host < symm__relay_host(relay) && !relay->gone[host])
+        symm__relay_want(relay, SYMM_RELAY_TO_HOST, host, symm__now());
+}
+
+static void to_leader(void *user, int leader, struct symm_relay_message *message)
+{
+    struct symm_relay *relay = user;
+    struct symm_relay_connection *c;
+
+    if (leader == relay->config.rank) {
+        call_hear(relay, message);
+        return;
+    }
+    c = symm__relay_find(relay, SYMM_RELAY_OF_RANK, leader);
+    if (c)
+        symm__relay_queue(c, message);
+}
+
+static const char *absent(void *user, int rank)
+{
+    const struct symm_relay *relay = user;
+
+    switch (symm__relay_state(relay, rank)) {
+    case SYMM_RELAY_DIED:
+        return "has died";
+    case SYMM_RELAY_FINALIZED:
+        return "has finalized its context";
+    default:
+        return NULL;
+    }
+}
+
+static const char *host_name(void *user, int host)
+{
+    const struct symm_relay *relay = user;
+
+    return relay->config.at[host].name;
+}
+
+static const char *hint(void *user)
+{
+    struct symm_relay *relay = user;
+
+    relay->hint[0] = '\0';
+    if (relay->acceptor.refusals > 0)
+        snprintf(relay->hint, sizeof(relay->hint), " %lu connections were refused",
+                 relay->acceptor.refusals);
+    return relay->hint;
+}
+
+void symm__relay_roles_open(struct symm_relay *relay)
+{
+    relay->ledger.host = symm__relay_host(relay);
+    relay->ledger.host_of = relay->config.host_of;
+    relay->ledger.ranks = relay->config.ranks;
+    relay->ledger.hosts = relay->config.hosts;
+    relay->ledger.to_host = to_host;
+    relay->ledger.to_leader = to_leader;
+    relay->ledger.absent = absent;
+    relay->ledger.host_name = host_name;
+    relay->ledger.hint = hint;
+    relay->ledger.user = relay;
+}
+
+/* ---- News ------------------------------------------------------------------------------ */
+
+static void set_state(struct symm_relay *relay, int rank, enum symm_relay_state state)
+{
+    /* relaxed: nothing else is read by it; the first state that is not ALIVE stays */
+    if (__atomic_load_n(&relay->state[rank], __ATOMIC_RELAXED) == SYMM_RELAY_ALIVE)
+        __atomic_store_n(&relay->state[rank], (uint8_t)state, __ATOMIC_RELAXED);
+}
+
+static bool find_report(const struct symm_relay *relay, uint64_t tag,
+                        struct symm_relay_report *report)
+{
+    for (unsigned i = 0; i < SYMM_RELAY_REPORTS && i < relay->report_count; i++)
+        if (relay->report[i].tag == tag) {
+            if (report)
+                *report = relay->report[i];
+            return true;
+        }
+    return false;
+}
+
+bool symm__relay_reported(struct symm_relay *relay, uint64_t tag,
+                          struct symm_relay_report *report)
+{
+    bool found;
+
+    pthread_mutex_lock(&relay->lock);
+    found = find_report(relay, tag, report);
+    pthread_mutex_unlock(&relay->lock);
+    return found;
+}
+
+void symm__relay_keep_news(struct symm_relay *relay, struct symm_relay_message *message)
+{
+    unsigned at = relay->news_count++ % SYMM_RELAY_NOTICES;
+
+    symm__relay_drop(relay->news[at]);
+    relay->news[at] = symm__relay_keep(message);
+}
+
+void symm__relay_spread(struct symm_relay *relay,
+                        const struct symm_relay_connection *from,
+                        struct symm_relay_message *message)
+{
+    symm__relay_keep_news(relay, message);
+    for (struct symm_relay_connection *c = relay->connections; c && relay->serving;
+         c = c->next)
+        if (c != from && c->end != SYMM_RELAY_TO_RELAY && c->end != SYMM_RELAY_PROBE)
+            symm__relay_queue(c, message);
+}
+
+static void send_news(struct symm_relay *relay, struct symm_relay_connection *to)
+{
+    for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
+        if (relay->news[i] && (to->end != SYMM_RELAY_TO_RELAY ||
+                               relay->news[i]->head.kind == SYMM_RELAY_NOTICE))
+            symm__relay_queue(to, relay->news[i]);
+}
+
+static void take_notice(struct symm_relay *relay,
+                        const struct symm_relay_message *message)
+{
+    struct symm_relay_report *report =
+        &relay->report[relay->report_count++ % SYMM_RELAY_REPORTS];
+
+    report->tag = message->head.tag;
+    report->rank = message->head.rank;
+    report->status = symm__peer_status(message->head.status);
+    snprintf(report->sentence, sizeof(report->sentence), "%.*s",
+             (int)message->head.bytes, (const char *)message->data);
+    (void)symm__printable(report->sentence, sizeof(report->sentence));
+}
+
+void symm__relay_fail_gone(struct symm_relay *relay, int host)
+{
+    char sentence[SYMM_ERROR_BYTES];
+
+    snprintf(sentence, sizeof(sentence), "all ranks on host %s have %s",
+             relay->config.at[host].name,
+             relay->left[host] ? "finalized their contexts"
+                               : "died, or it cannot be reached");
+    symm__ledger_host_gone(&relay->ledger, host, relay->left[host], sentence);
+}
+
+static void host_gone(struct symm_relay *relay,
+                      const struct symm_relay_connection *from, int host, bool left)
+{
+    struct symm_relay_message *news;
+
+    if (relay->gone[host] || host == symm__relay_host(relay))
+        return;
+    relay->gone[host] = relay->any_gone = true;
+    relay->left[host] = left;
+    for (int r = 0; r < relay->config.ranks; r++)
+        if (relay->config.host_of[r] == host)
+            set_state(relay, r, left ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
+    news = plain(SYMM_RELAY_GONE, host, left);
+    if (news)
+        symm__relay_spread(relay, from, news);
+    symm__relay_drop(news);
+    for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        if (c->id == host && c->end != SYMM_RELAY_TO_RELAY &&
+            c->end != SYMM_RELAY_OF_RANK)
+            symm__relay_doom(c);
+    if (!relay->serving)
+        return;
+    relay->attach_at = symm__now() + (left ? ATTACH_SECONDS : 0);
+    symm__relay_fail_gone(relay, host);
+}
+
+void symm__relay_host_gone(struct symm_relay *relay, int host, bool left)
+{
+    if (relay->serving)
+        host_gone(relay, NULL, host, left);
+}
+
+static void rank_died(struct symm_relay *relay, int rank)
+{
+    struct symm_relay_message *news = plain(SYMM_RELAY_DEAD, rank, 0);
+
+    set_state(relay, rank, SYMM_RELAY_DIED);
+    if (news)
+        symm__relay_spread(relay, NULL, news);
+    symm__relay_drop(news);
+    symm__ledger_rank_gone(&relay->ledger, rank, "has died");
+}
+
+/* False: it is none that a relay sends. */
+static bool hear_news(struct symm_relay *relay,
+                      const struct symm_relay_connection *from,
+                      struct symm_relay_message *message)
+{
+    const struct symm_relay_head *head = &message->head;
+    int most =
+        head->kind == SYMM_RELAY_GONE ? relay->config.hosts : relay->config.ranks;
+
+    if (head->rank < 0 || head->rank >= most ||
+        (from->end == SYMM_RELAY_OF_RANK &&
+         (head->kind != SYMM_RELAY_NOTICE || head->rank != from->id)))
+        return false;
+    if (head->kind == SYMM_RELAY_GONE) {
+        host_gone(relay, from, head->rank, head->status != 0);
+        return true;
+    }
+    if (head->kind == SYMM_RELAY_DEAD) {
+        if (symm__relay_state(relay, head->rank) != SYMM_RELAY_ALIVE)
+            return true;
+        set_state(relay, head->rank, SYMM_RELAY_DIED);
+    } else {
+        if (find_report(relay, head->tag, NULL))
+            return true;
+        take_notice(relay, message);
+    }
+    symm__relay_spread(relay, from, message);
+    return true;
+}
+
+/* ---- Leaving ----------------------------------------------------------------------------- */
+
+static void to_ranks(struct symm_relay *relay, const struct symm_relay_connection *but,
+                     struct symm_relay_message *message)
+{
+    for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        if (c->end == SYMM_RELAY_OF_RANK && c != but)
+            symm__relay_queue(c, message);
+}
+
+static bool hear_leave(struct symm_relay *relay, struct symm_relay_connection *from,
+                       struct symm_relay_message *message)
+{
+    int rank = message->head.rank;
+
+    switch (from->end) {
+    case SYMM_RELAY_OF_RANK:
+        if (rank != from->id)
+            return false;
+        set_state(relay, rank, SYMM_RELAY_FINALIZED);
+        to_ranks(relay, from,
+                 message); /* before the answer: who leaves is known to all */
+        symm__relay_queue(from, message);
+        symm__ledger_rank_gone(&relay->ledger, rank, "has finalized its context");
+        return true;
+    case SYMM_RELAY_TO_RELAY:
+        if (rank < 0 || rank >= relay->config.ranks ||
+            relay->config.host_of[rank] != symm__relay_host(relay))
+            return false;
+        if (rank == relay->config.rank)
+            relay->acknowledged = true;
+        else
+            set_state(relay, rank, SYMM_RELAY_FINALIZED);
+        return true;
+    default:
+        host_gone(relay, from, from->id, true);
+        return true;
+    }
+}
+
+static void outcome_to_ranks(void *user, struct symm_relay_message *go)
+{
+    to_ranks(user, NULL, go);
+}
+
+/* Will another rank of this host serve? */
+static bool has_successor(const struct symm_relay *relay)
+{
+    for (int i = 0; i < relay->config.local_size; i++)
+        if (i != relay->place && !relay->hung_up[i] &&
+            symm__relay_state(relay, relay->config.local[i]) == SYMM_RELAY_ALIVE)
+            return true;
+    return false;
+}
+
+void symm__relay_leave_begin(struct symm_relay *relay)
+{
+    struct symm_relay_message *leave = plain(SYMM_RELAY_LEAVE, relay->config.rank, 0);
+
+    if (!leave)
+        return;
+    if (!relay->serving) {
+        struct symm_relay_connection *c =
+            symm__relay_find(relay, SYMM_RELAY_TO_RELAY, relay->config.rank);
+
+        if (c)
+            symm__relay_queue(c, leave);
+        symm__relay_drop(leave);
+        return;
+    }
+    /* The next relay must know the outcomes: this rank may have led those exchanges. */
+    symm__ledger_outcomes(&relay->ledger, outcome_to_ranks, relay);
+    to_ranks(relay, NULL, leave);
+    for (struct symm_relay_connection *c = relay->connections;
+         c && !has_successor(relay); c = c->next)
+        if (c->end == SYMM_RELAY_TO_HOST || c->end == SYMM_RELAY_OF_HOST)
+            symm__relay_queue(c, leave);
+    symm__relay_drop(leave);
+}
+
+/* ---- Connections -------------------------------------------------------------------------- */
+
+static void queue_go(void *user, struct symm_relay_message *go)
+{
+    symm__relay_queue(user, go);
+}
+
+static void send_left(struct symm_relay *relay, struct symm_relay_connection *to)
+{
+    for (int i = 0; i < relay->config.local_size; i++) {
+        int rank = relay->config.local[i];
+        struct symm_relay_message *leave =
+            rank != to->id && symm__relay_state(relay, rank) == SYMM_RELAY_FINALIZED
+                ? plain(SYMM_RELAY_LEAVE, rank, 0)
+                : NULL;
+
+        if (leave)
+            symm__relay_queue(to, leave);
+        symm__relay_drop(leave);
+    }
+}
+
+void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *c)
+{
+    struct symm_relay_connection *probe;
+
+    switch (c->end) {
+    case SYMM_RELAY_TO_RELAY:
+        symm__ledger_outcomes(&relay->ledger, queue_go, c);
+        send_news(relay, c);
+        symm__relay_call_say(relay);
+        if (relay->leaving)
+            symm__relay_leave_begin(relay);
+        break;
+    case SYMM_RELAY_OF_RANK:
+        send_news(relay, c);
+        send_left(relay, c);
+        break;
+    case SYMM_RELAY_TO_HOST:
+        symm__ledger_outcomes(&relay->ledger, queue_go, c);
+        symm__ledger_resend(&relay->ledger, c->id);
+        send_news(relay, c);
+        break;
+    default:
+        send_news(relay, c);
+        probe = symm__relay_find(relay, SYMM_RELAY_PROBE, c->id);
+        if (probe)
+            symm__relay_doom(probe);
+    }
+}
+
+void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id)
+{
+    double now = symm__now();
+
+    if (relay->leaving && end != SYMM_RELAY_TO_RELAY)
+        return;
+    if (end == SYMM_RELAY_TO_RELAY && !relay->serving)
+        symm__relay_want(relay, end, id, now + AGAIN_SECONDS);
+    else if (end == SYMM_RELAY_TO_HOST && !relay->gone[id])
+        symm__relay_want(relay, end, id, now + AGAIN_SECONDS);
+    else if (end == SYMM_RELAY_OF_HOST && !relay->gone[id])
+        symm__relay_want(relay, SYMM_RELAY_PROBE, id, now + PROBE_SECONDS);
+}
+
+bool symm__relay_hear(struct symm_relay *relay, struct symm_relay_connection *c,
+                      struct symm_relay_message *message)
+{
+    const struct symm_relay_head *head = &message->head;
+
+    switch (head->kind) {
+    case SYMM_RELAY_NOTICE:
+    case SYMM_RELAY_DEAD:
+    case SYMM_RELAY_GONE:
+        return hear_news(relay, c, message);
+    case SYMM_RELAY_LEAVE:
+        return hear_leave(relay, c, message);
+    default:
+        break;
+    }
+    if (c->end == SYMM_RELAY_TO_RELAY) {
+        call_hear(relay, message);
+        if (head->kind ==
+            SYMM_RELAY_GO) /* for the next relay, which may be this rank */
+            (void)symm__ledger_take(&relay->ledger, symm__relay_host(relay), message);
+        return true;
+    }
+    if (c->end == SYMM_RELAY_OF_RANK && head->kind == SYMM_RELAY_GO)
+        return symm__ledger_take(&relay->ledger, symm__relay_host(relay), message);
+    if (c->end == SYMM_RELAY_OF_RANK)
+        return head->from == c->id && symm__ledger_take(&relay->ledger, -1, message);
+    return symm__ledger_take(&relay->ledger, c->id, message);
+}
+
+/* ---- Who serves ---------------------------------------------------------------------------- */
+
+static void begin_to_serve(struct symm_relay *relay)
+{
+    struct symm_relay_connection *c =
+        symm__relay_find(relay, SYMM_RELAY_TO_RELAY, relay->config.rank);
+
+    if (!symm__relay_accept_begin(relay)) /* no memory: tries again at the next look */
+        return;
+    relay->serving = true;
+    if (c)
+        symm__relay_doom(c);
+    for (int i = 0; i < relay->config.local_size; i++) {
+        int rank = relay->config.local[i];
+
+        if (relay->hung_up[i] && symm__relay_state(relay, rank) == SYMM_RELAY_ALIVE)
+            rank_died(relay, rank);
+    }
+    symm__relay_call_say(relay);
+    if (relay->leaving)
+        symm__relay_leave_begin(relay);
+}
+
+void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *polls)
+{
+    bool lowest = true;
+
+    for (int i = 0; i < relay->config.local_size; i++) {
+        int rank = relay->config.local[i];
+
+        if (i != relay->place && !relay->hung_up[i] && polls &&
+            polls[i].revents & (POLLHUP | POLLERR | POLLNVAL)) {
+            relay->hung_up[i] = true;
+            if (relay->serving && symm__relay_state(relay, rank) == SYMM_RELAY_ALIVE)
+                rank_died(relay, rank);
+        }
+        lowest = lowest && (i >= relay->place || relay->hung_up[i]);
+    }
+    if (lowest && !relay->serving)
+        begin_to_serve(relay);
+}
