@@ -118,7 +118,7 @@ static inline int bootstrap_and_check(const struct symm_bootstrap_run *run,
     int fds[SYMM_BOOTSTRAP_MAX];
     int code = 0;
     double start = symm__now();
-    symm_status status = symm__bootstrap_local(run, fds);
+    symm_status status = symm__bootstrap_near(run, fds);
     result->seconds = symm__now() - start;
     plane_note(result, status);
     if (status == SYMM_OK)

@@ -396,7 +396,7 @@ static void directory_refused(struct job *job, const char *part)
         struct symm_bootstrap_run run = run_of(job, rank);
         int fds[2];
         int before = plane_fds();
-        assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_REFUSED);
+        assert_int_equal(symm__bootstrap_near(&run, fds), SYMM_ERR_REFUSED);
         if (strstr(symm_last_error(), part) == NULL)
             fail_msg("\"%s\" is not in \"%s\"", part, symm_last_error());
         assert_int_equal(plane_fds(), before);
@@ -444,12 +444,12 @@ static void test_runtime_dir(void **state)
     long_name[0] = '/';
     long_name[sizeof(long_name) - 1] = '\0';
     setenv("SYMM_RUNTIME_DIR", long_name, 1);
-    assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_INVALID);
+    assert_int_equal(symm__bootstrap_near(&run, fds), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "too many for the address of a socket"));
     setenv("SYMM_RUNTIME_DIR", "here", 1);
-    assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_INVALID);
+    assert_int_equal(symm__bootstrap_near(&run, fds), SYMM_ERR_INVALID);
     setenv("SYMM_RUNTIME_DIR", "/nonexistent/folder", 1);
-    assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_SYSTEM);
+    assert_int_equal(symm__bootstrap_near(&run, fds), SYMM_ERR_SYSTEM);
     assert_non_null(strstr(symm_last_error(), "/nonexistent/folder/symm-"));
 
     unsetenv("SYMM_RUNTIME_DIR");
@@ -474,7 +474,7 @@ static void test_arguments(void **state)
     for (int i = 0; i < 5; i++) {
         struct symm_bootstrap_run run = {
             .rank = bad[i][0], .size = bad[i][1], .key = "k", .timeout = 1};
-        assert_int_equal(symm__bootstrap_local(&run, fds), SYMM_ERR_INVALID);
+        assert_int_equal(symm__bootstrap_near(&run, fds), SYMM_ERR_INVALID);
     }
 }
 
@@ -523,14 +523,17 @@ static int body_bootstrap(int rank, struct plane_result *result, void *arg)
     symm_bootstrap bootstrap = {
         .size = sizeof(bootstrap), .allgather = allgather, .arg = &me};
     struct symm_bootstrap_run run = run_of(gather->job, rank);
+    struct symm_world world = {.listener = -1};
     int fds[SYMM_BOOTSTRAP_MAX];
     int code = 0;
+    run.world = &world;
     symm_status status = symm__bootstrap_given(&run, &bootstrap, fds);
     plane_note(result, status);
     if (status == SYMM_OK) {
         code = peers_check(fds, rank, run.size);
         symm__seqpacket_close(fds, run.size);
     }
+    symm__world_finish(&world);
     return code;
 }
 

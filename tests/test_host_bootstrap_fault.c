@@ -193,7 +193,7 @@ static int body_fault(int rank, struct plane_result *result, void *arg)
     if (rank != victim)
         symm__sleep(0.001); /* its calls are the same in each run, then */
     fault_at = rank == victim ? job->kind / 2 : 0;
-    plane_note(result, symm__bootstrap_local(&run, fds));
+    plane_note(result, symm__bootstrap_near(&run, fds));
     fault_at = 0;
     result->extra = fault_hit;
     symm__seqpacket_close(fds, run.size);

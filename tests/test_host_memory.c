@@ -524,8 +524,7 @@ static int greet(const struct handshake *g, const symm_config *config)
                                    .granularity = GRANULE,
                                    .version = SYMM_VERSION_STRING,
                                    .backend = "host"};
-    struct symm_host host;
-    CHECK_OK(symm__host_identify(&host));
+    struct symm_world world = {.listener = -1};
     struct symm_oob_message messages[2];
     struct symm_oob link;
     const int members[2] = {0, 1};
@@ -534,22 +533,14 @@ static int greet(const struct handshake *g, const symm_config *config)
     CHECK(peer_fd != NULL);
     snprintf(key, sizeof(key), "config:%s", config->job_id);
     struct symm_bootstrap_run run = {
-        .rank = 1, .size = 2, .key = key, .timeout = HARNESS_AMPLE};
+        .rank = 1, .size = 2, .key = key, .timeout = HARNESS_AMPLE, .world = &world};
     CHECK_OK(symm__bootstrap_local(&run, peer_fd));
+    symm__world_finish(&world);
     symm__oob_init(&link, 1, 2, peer_fd);
     int fds[2] = {g->kind == KINDS ? make_memfd(SYMM_CONTROL_HOST_BYTES, SEALS)
                                    : make_bad(g->kind, SYMM_CONTROL_HOST_BYTES),
                   (int)syscall(SYS_pidfd_open, getpid(), 0)};
     CHECK(fds[1] >= 0);
-    struct symm_exchange places = {.what = "the start of the job",
-                                   .tag = SYMM_PLACES_TAG,
-                                   .members = members,
-                                   .count = 2,
-                                   .timeout = HARNESS_AMPLE,
-                                   .bytes = &host,
-                                   .bytes_count = sizeof(host)};
-    CHECK_OK(symm__exchange(&link, &places, messages));
-    symm__oob_messages_finish(messages, 2);
     struct symm_exchange exchange = {.what = "the start of the job",
                                      .tag = SYMM_CONTROL_MAGIC,
                                      .members = members,

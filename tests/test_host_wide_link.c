@@ -19,7 +19,6 @@
 #include <cmocka.h>
 
 static const uint8_t good_key[SYMM_SIPHASH_KEY] = "0123456789abcde";
-static const uint8_t bad_key[SYMM_SIPHASH_KEY] = "0123456789abcdX";
 
 /* The vectors of SipHash's authors: key 00 01 .. 0f, input 00 01 .. */
 static void test_hash(void **state)
@@ -182,178 +181,6 @@ static void test_damage(void **state)
     }
 }
 
-/* ---- Bootstrap ----------------------------------------------------------------------------- */
-
-struct run {
-    int size, listeners[4];
-    struct symm_host_address places[4];
-    int odd;        /* the rank whose key differs; -1: none */
-    double timeout; /* of all */
-    int strangers;  /* processes that connect to rank 0 meanwhile */
-    int kind;       /* what they do: see strangers_come */
-    int lost;       /* rank 1's connection ends before this message of it; 0: none */
-};
-
-enum { MIXED, SILENT, NOISE, HANDSHAKES, PARTS, KINDS };
-
-/* 400 connections; those that are not closed go with this process. */
-static void strangers_come(const struct run *run)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = run->places[0].port};
-    struct { /* as a rank's handshake begins */
-        uint32_t magic, version, from, to;
-        uint8_t rest[24];
-    } handshake = {htonl(0x53594d48u), htonl(2), htonl(1), 0, {0}};
-    static const char noise[200] = "GET / HTTP/1.0\r\n\r\n";
-
-    memcpy(&to.sin_addr, run->places[0].address, 4);
-    for (int i = 0; i < 400; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        int kind = run->kind == MIXED ? i % KINDS : run->kind;
-        size_t part = 1 + (size_t)i % (sizeof(handshake) - 1);
-
-        (void)!connect(fd, (struct sockaddr *)&to, sizeof(to));
-        handshake.from = htonl((uint32_t)(i % 4));
-        handshake.rest[i % 24]++;
-        if (kind == NOISE)
-            (void)!send(fd, noise, sizeof(noise), MSG_NOSIGNAL);
-        else if (kind == HANDSHAKES || kind == PARTS)
-            (void)!send(fd, &handshake, kind == PARTS ? part : sizeof(handshake),
-                        MSG_NOSIGNAL);
-        if (run->kind == MIXED && i % 2 == 0)
-            close(fd);
-    }
-    symm__sleep(0.2);
-}
-
-static int lost; /* messages until the connection ends; 0: it stays */
-
-/* Before one of the messages the connection is cut, on both sides. */
-ssize_t send(int fd, const void *data, size_t bytes, int flags)
-{
-    if (lost > 0 && --lost == 0)
-        shutdown(fd, SHUT_RDWR);
-    return sendto(fd, data, bytes, flags, NULL, 0);
-}
-
-static int body_connect(int rank, struct plane_result *result, void *arg)
-{
-    struct run *run = arg;
-    int fds[4] = {-1, -1, -1, -1};
-    struct symm_tcp *tcp[4] = {NULL};
-    uint8_t byte = (uint8_t)rank, theirs;
-    size_t bytes;
-    symm_status status;
-
-    if (rank >= run->size) {
-        strangers_come(run);
-        result->ended = true;
-        _exit(0); /* its sockets go with it */
-    }
-    lost = rank == 1 ? run->lost : 0;
-    status = symm__hosts_connect(rank, run->size, run->places, run->listeners[rank],
-                                 rank == run->odd ? bad_key : good_key,
-                                 symm__now() + run->timeout, fds, tcp);
-    plane_note(result, status);
-    for (int r = 0; r < run->size && status == SYMM_OK; r++) {
-        bool far = run->places[r].host.id != run->places[rank].host.id;
-        struct iovec part = {&theirs, 1}, mine = {&byte, 1};
-
-        PLANE_CHECK((tcp[r] != NULL) == far && (fds[r] >= 0) == far);
-        PLANE_CHECK(!far || symm__tcp_send(tcp[r], &mine, 1, 0) == SYMM_SEQPACKET_OK);
-        while (far && symm__tcp_recv(tcp[r], &part, 1, &bytes) != SYMM_SEQPACKET_OK)
-            PLANE_CHECK(
-                symm__seqpacket_wait(fds[r], POLLIN, symm__now() + HARNESS_AMPLE) ==
-                SYMM_SEQPACKET_OK);
-        PLANE_CHECK(!far || theirs == r);
-    }
-    for (int r = 0; r < run->size; r++)
-        symm__tcp_destroy(tcp[r]);
-    symm__seqpacket_close(fds, 4);
-    return 0;
-}
-
-static void bootstrap_run(struct run *run, struct plane *plane, const char *hosts)
-{
-    run->size = (int)strlen(hosts);
-    plane_open(plane);
-    setenv("SYMM_HOST_ADDRESS", "127.0.0.1", 1);
-    for (int r = 0; r < run->size; r++) {
-        run->places[r].host.id = (uint64_t)hosts[r];
-        snprintf(run->places[r].host.name, SYMM_HOST_NAME, "host-%c", hosts[r]);
-        assert_int_equal(symm__hosts_listen(NULL, &run->places[r], &run->listeners[r]),
-                         SYMM_OK);
-    }
-    for (int r = 0; r < run->size + run->strangers; r++)
-        plane_start(plane, body_connect, r, run);
-    assert_int_equal(plane_wait(plane), 0);
-    symm__seqpacket_close(run->listeners, run->size);
-}
-
-static void test_connect(void **state)
-{
-    static const char *const hosts[] = {"ab", "abcd", "aabb", "abab"};
-
-    (void)state;
-    for (int i = 0; i < 4; i++) {
-        struct run run = {
-            .odd = -1, .timeout = HARNESS_AMPLE, .strangers = 2 * (i > 1)};
-        struct plane plane;
-
-        bootstrap_run(&run, &plane, hosts[i]);
-        for (int r = 0; r < run.size; r++)
-            assert_int_equal(plane.results[r].status, SYMM_OK);
-        plane_close(&plane);
-    }
-}
-
-/* However many strangers come first, and whatever they say, the ranks meet. */
-static void test_strangers(void **state)
-{
-    (void)state;
-    for (int kind = 0; kind < KINDS; kind++) {
-        struct run run = {
-            .odd = -1, .timeout = HARNESS_AMPLE, .strangers = 3, .kind = kind};
-        struct plane plane;
-
-        bootstrap_run(&run, &plane, "aabb");
-        for (int r = 0; r < run.size; r++)
-            assert_int_equal(plane.results[r].status, SYMM_OK);
-        plane_close(&plane);
-    }
-}
-
-/* A peer may hang up at any of its messages: the higher rank comes again. */
-static void test_lost_connections(void **state)
-{
-    for (int message = 1; message <= 3; message++) {
-        struct run run = {.odd = -1, .timeout = HARNESS_AMPLE};
-        struct plane plane;
-
-        (void)state;
-        run.lost = message;
-        bootstrap_run(&run, &plane, "ab");
-        for (int r = 0; r < run.size; r++)
-            assert_int_equal(plane.results[r].status, SYMM_OK);
-        plane_close(&plane);
-    }
-}
-
-static void test_wrong_secret(void **state)
-{
-    struct run run = {.odd = 1, .timeout = 1};
-    struct plane plane;
-
-    (void)state;
-    bootstrap_run(&run, &plane, "ab");
-    assert_int_equal(plane.results[1].status, SYMM_ERR_REFUSED);
-    assert_non_null(strstr(plane.results[1].error, "does not know the job's secret"));
-    assert_int_equal(plane.results[0].status, SYMM_ERR_TIMEOUT);
-    assert_non_null(strstr(plane.results[0].error, "rank 1 (host host-b) did not"));
-    assert_non_null(strstr(plane.results[0].error, "connections were refused"));
-    plane_close(&plane);
-}
-
 static void test_bad_address(void **state)
 {
     struct symm_host_address place = {0};
@@ -372,10 +199,10 @@ static void test_bad_address(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash),         cmocka_unit_test(test_packets),
-        cmocka_unit_test(test_damage),       cmocka_unit_test(test_connect),
-        cmocka_unit_test(test_strangers),    cmocka_unit_test(test_lost_connections),
-        cmocka_unit_test(test_wrong_secret), cmocka_unit_test(test_bad_address),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_packets),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_bad_address),
     };
 
     symm_log_sink(plane_quiet, NULL);

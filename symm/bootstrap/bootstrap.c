@@ -71,23 +71,24 @@ enum symm_seqpacket symm__bootstrap_recv(int fd, struct symm_bootstrap_message *
 
 /* ---- By key ---------------------------------------------------------------------- */
 
-static symm_status run_check(const struct symm_bootstrap_run *run)
+/* most: ranks. */
+static symm_status run_check(const struct symm_bootstrap_run *run, int most)
 {
-    if (run->size < 1 || run->size > SYMM_BOOTSTRAP_MAX)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "a job of %d ranks: 1 to %d are possible on a host",
-                          run->size, SYMM_BOOTSTRAP_MAX);
+    if (run->size < 1 || run->size > most)
+        return symm__fail(SYMM_ERR_INVALID, "a job of %d ranks: 1 to %d are possible%s",
+                          run->size, most,
+                          most == SYMM_BOOTSTRAP_MAX ? " on a host" : "");
     if (run->rank < 0 || run->rank >= run->size)
         return symm__fail(SYMM_ERR_INVALID, "rank %d of a job of %d ranks", run->rank,
                           run->size);
     return SYMM_OK;
 }
 
-symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run, int *peer_fd)
+symm_status symm__bootstrap_near(const struct symm_bootstrap_run *run, int *peer_fd)
 {
     struct symm_socket_path place;
     double until = symm__now() + run->timeout;
-    symm_status status = run_check(run);
+    symm_status status = run_check(run, SYMM_BOOTSTRAP_MAX);
     if (status != SYMM_OK)
         return status;
     for (int i = 0; i < run->size; i++)
@@ -99,6 +100,18 @@ symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run, int *pee
         return status;
     status = run->rank == 0 ? symm__bootstrap_root(run, &place, until, peer_fd)
                             : symm__bootstrap_join(run, &place, until, peer_fd);
+    if (status != SYMM_OK)
+        symm__seqpacket_close(peer_fd, run->size);
+    return status;
+}
+
+symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run, int *peer_fd)
+{
+    double until = symm__now() + run->timeout;
+    symm_status status = symm__bootstrap_near(run, peer_fd);
+    if (status == SYMM_OK)
+        status = symm__world_find(run->world, run->rank, run->size, peer_fd,
+                                  until - symm__now());
     if (status != SYMM_OK)
         symm__seqpacket_close(peer_fd, run->size);
     return status;
@@ -127,10 +140,8 @@ struct gathering {
     const char *prefix, *what; /* of the key; for sentences */
     const char *store;         /* its address; NULL: the caller's allgather */
     double until;
-    int listener;               /* for ranks of other hosts; -1: none */
+    int listener;                    /* for other hosts; -1: none */
     struct bootstrap_entry *entries; /* [size]; owned */
-    int near[SYMM_BOOTSTRAP_MAX];    /* ranks on this host, in order */
-    int near_count, mine;            /* of them; the own place among them */
 };
 
 static symm_status entry_make(struct gathering *gathering,
@@ -145,7 +156,7 @@ static symm_status entry_make(struct gathering *gathering,
         .size = run->size,
     };
     status = symm__host_identify(&entry->place.host);
-    if (status == SYMM_OK && run->tcp != NULL)
+    if (status == SYMM_OK)
         status =
             symm__hosts_listen(gathering->store, &entry->place, &gathering->listener);
     if (status == SYMM_OK && run->rank == 0)
@@ -194,30 +205,18 @@ static symm_status entries_check(const struct gathering *gathering)
     return SYMM_OK;
 }
 
-static void entries_near(struct gathering *gathering)
-{
-    const struct symm_bootstrap_run *run = gathering->run;
-    uint64_t host = gathering->entries[run->rank].place.host.id;
-    for (int r = 0; r < run->size; r++) {
-        if (r == run->rank)
-            gathering->mine = gathering->near_count;
-        if (gathering->entries[r].place.host.id == host)
-            gathering->near[gathering->near_count++] = r;
-    }
-}
-
 /* The bootstrap on this host, by the key and secret that all have. */
 static symm_status entries_bootstrap(const struct gathering *gathering,
-                                     const uint8_t *secret, int *peer_fd)
+                                     const uint8_t *secret, int *near_fd)
 {
     const struct symm_bootstrap_run *run = gathering->run;
+    const struct symm_world *world = run->world;
     const struct bootstrap_entry *entry = &gathering->entries[run->rank];
     char key[96], sentence[SYMM_ERROR_BYTES];
     uint64_t high, low;
-    int near_fd[SYMM_BOOTSTRAP_MAX];
     struct symm_bootstrap_run fresh = *run;
-    fresh.size = gathering->near_count;
-    fresh.rank = gathering->mine;
+    fresh.size = world->local_size;
+    fresh.rank = world->local_of[run->rank];
     memcpy(&high, gathering->entries[0].key, sizeof(high));
     memcpy(&low, gathering->entries[0].key + sizeof(high), sizeof(low));
     /* One machine may play several hosts, in one directory. */
@@ -226,48 +225,55 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
     fresh.key = key;
     fresh.secret = secret;
     fresh.timeout = gathering->until - symm__now();
-    symm_status status = symm__bootstrap_local(&fresh, near_fd);
-    if (status != SYMM_OK && fresh.size < run->size) {
-        /* That sentence counts the ranks of this host only. */
-        (void)snprintf(sentence, sizeof(sentence),
-                       "on host %s, whose rank %d is rank %d of the job: %.380s",
-                       entry->place.host.name, fresh.rank, run->rank,
-                       symm_last_error());
-        return symm__fail_quiet(status, sentence);
-    }
-    for (int i = 0; status == SYMM_OK && i < fresh.size; i++)
-        peer_fd[gathering->near[i]] = near_fd[i];
+    symm_status status = symm__bootstrap_near(&fresh, near_fd);
+    if (status == SYMM_OK || fresh.size == run->size)
+        return status;
+    /* That sentence counts the ranks of this host only. */
+    (void)snprintf(sentence, sizeof(sentence),
+                   "on host %s, whose rank %d is rank %d of the job: %.380s",
+                   entry->place.host.name, fresh.rank, run->rank, symm_last_error());
+    return symm__fail_quiet(status, sentence);
+}
+
+static symm_status entries_world(const struct gathering *gathering)
+{
+    const struct symm_bootstrap_run *run = gathering->run;
+    struct symm_host_address *places = malloc((size_t)run->size * sizeof(*places));
+    if (places == NULL)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", run->size);
+    for (int r = 0; r < run->size; r++)
+        places[r] = gathering->entries[r].place;
+    symm_status status = symm__world_number(run->world, run->rank, run->size, places);
+    free(places);
     return status;
 }
 
-/* All entries are here: sockets on this host, connections to the others. */
+/* All entries are here: sockets on this host, and the listener of its relay. */
 static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
 {
     const struct symm_bootstrap_run *run = gathering->run;
+    struct symm_world *world = run->world;
     const uint8_t *secret =
         gathering->store != NULL ? run->secret : gathering->entries[0].secret;
-    struct symm_host_address places[SYMM_BOOTSTRAP_MAX];
-    entries_near(gathering);
-    bool far = gathering->near_count < run->size;
-    for (int r = 0; r < run->size; r++) {
-        places[r] = gathering->entries[r].place;
+    int near_fd[SYMM_BOOTSTRAP_MAX];
+    symm_status status = entries_world(gathering);
+    for (int r = 0; r < run->size; r++)
         peer_fd[r] = -1;
-    }
-    if (far && run->tcp == NULL)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "the job's ranks are on several hosts, which this way of bootstrap "
-            "does not serve");
-    symm_status status = entries_bootstrap(gathering, secret, peer_fd);
-    if (status == SYMM_OK && far)
-        status = symm__hosts_connect(run->rank, run->size, places, gathering->listener,
-                                     secret, gathering->until, peer_fd, run->tcp);
     if (status != SYMM_OK)
-        symm__seqpacket_close(peer_fd, run->size);
-    for (int r = 0; status != SYMM_OK && run->tcp != NULL && r < run->size; r++) {
-        symm__tcp_destroy(run->tcp[r]);
-        run->tcp[r] = NULL;
+        return status;
+    status = entries_bootstrap(gathering, secret, near_fd);
+    if (status == SYMM_OK && world->hosts > 1) {
+        memcpy(world->key, secret, sizeof(world->key));
+        status = symm__world_share(world, world->local_of[run->rank], near_fd,
+                                   gathering->listener, gathering->until - symm__now());
+        gathering->listener = -1;
+        if (status != SYMM_OK)
+            symm__seqpacket_close(near_fd, world->local_size);
     }
+    for (int i = 0; status == SYMM_OK && i < world->local_size; i++)
+        peer_fd[world->local[i]] = near_fd[i];
+    if (status != SYMM_OK)
+        symm__world_finish(world);
     return status;
 }
 
@@ -337,7 +343,7 @@ symm_status symm__bootstrap_given(const struct symm_bootstrap_run *run,
 {
     struct gathering gathering = {
         .run = run, .prefix = "bootstrap", .what = "the caller's allgather"};
-    symm_status status = run_check(run);
+    symm_status status = run_check(run, SYMM_RANKS_MAX);
     if (status != SYMM_OK)
         return status;
     if (bootstrap->allgather == NULL)
@@ -352,7 +358,7 @@ symm_status symm__bootstrap_store(const struct symm_bootstrap_run *run,
 {
     struct gathering gathering = {
         .run = run, .prefix = "store", .what = "the job's store", .store = address};
-    symm_status status = run_check(run);
+    symm_status status = run_check(run, SYMM_RANKS_MAX);
     if (status != SYMM_OK)
         return status;
     if (run->secret == NULL)

@@ -10,9 +10,8 @@
  * allgather or symmrun's store (which agree on a fresh key, then connect by it), or as threads
  * of one process (socket pairs).
  *
- * Ranks of a job over several hosts connect likewise on each host, and get TCP connections to
- * those of the other hosts (hosts.h), whose addresses go through the allgather: with
- * `run->tcp` set, by allgather or store only.
+ * Ranks of a job over several hosts connect likewise on each host; where each host's relay
+ * listens goes through the allgather (hosts.h).
  *
  * Guarantees: bounded by `timeout`; a late or missing rank is named on every rank that
  * did arrive; nothing is left in the file system on success, error or a kill after the bootstrap.
@@ -23,26 +22,27 @@
 
 #include <assert.h>
 
+#include "bootstrap/hosts.h"
 #include "bootstrap/job.h"
 #include "net/seqpacket.h"
 
-struct symm_tcp;
-
 struct symm_bootstrap_run {
-    int rank, size;        /* size >= 1 */
-    const char *key;       /* the job's key: borrows */
-    const uint8_t *secret; /* SYMM_SECRET_BYTES or NULL: borrows */
-    double timeout;        /* seconds from the call */
-    /* [size]: gets the connections to other hosts; NULL: all ranks are on one host */
-    struct symm_tcp **tcp;
+    int rank, size;           /* size >= 1 */
+    const char *key;          /* the job's key: borrows */
+    const uint8_t *secret;    /* SYMM_SECRET_BYTES or NULL: borrows */
+    double timeout;           /* seconds from the call */
+    struct symm_world *world; /* gets who is where: new */
 };
 
 /*
- * peer_fd[size]: gets one socket a peer, -1 for the own rank; returns new.
+ * peer_fd[size]: gets one socket to each other rank of this host, else -1; returns new.
  * SYMM_ERR_TIMEOUT names the missing ranks, SYMM_ERR_REFUSED the refused rank and the reason.
  */
 symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run,
                                   int *peer_fd) SYMM_MUST_CHECK;
+/* The same without a look at hosts: for ranks that are known to be on one. run->world: unused. */
+symm_status symm__bootstrap_near(const struct symm_bootstrap_run *run,
+                                 int *peer_fd) SYMM_MUST_CHECK;
 /* The caller's allgather carries a random key and a secret made by rank 0, then as above. */
 symm_status symm__bootstrap_given(const struct symm_bootstrap_run *run,
                                   const symm_bootstrap *bootstrap,

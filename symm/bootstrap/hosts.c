@@ -1,19 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * hosts.c - which host a rank is on, where it listens, and one TCP connection between each two
- * ranks of different hosts (hosts.h).
- *
- * The higher rank connects to the lower, and both prove that they know the job's key
- * (net/auth.h). Connections that come are guests of an acceptor (net/acceptor.h), spared once
- * they have sent a valid handshake. The higher rank tries again whenever a connection is lost
- * before the lower has confirmed it. The lower rank counts a rank only after its finish, so
- * that it listens until no rank tries again.
- */
+/* hosts.c - see hosts.h. */
 #include "bootstrap/hosts.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,25 +12,17 @@
 #include <unistd.h>
 
 #include "bootstrap/job.h"
-#include "net/acceptor.h"
 #include "net/address.h"
-#include "net/auth.h"
+#include "net/seqpacket.h"
+#include "oob/exchange.h"
 #include "util/clock.h"
 #include "util/hash.h"
-#include "util/log.h"
 #include "util/options.h"
-#include "util/rank_text.h"
+#include "util/random.h"
 #include "util/status.h"
 #include "util/text.h"
 
-#define HOSTS_MAGIC     0x53594d48u /* "SYMH" */
-#define HOSTS_VERSION   2u
-#define INBOUND_MAX     256
-#define INBOUND_SECONDS 2.0  /* for a stranger to send a valid handshake */
-#define RETRY_SECONDS   0.02 /* before the next try to connect; doubles */
-#define RETRY_MOST      0.25
-#define CONNECT_SECONDS 0.25 /* for the first try to connect; doubles */
-#define CONNECT_MOST    4.0
+#define STEP 0x53594d486f737473u /* tag of the exchanges here */
 
 /* ---- Which host ------------------------------------------------------------------- */
 
@@ -183,347 +165,289 @@ symm_status symm__hosts_listen(const char *toward, struct symm_host_address *pla
     return SYMM_OK;
 }
 
-/* ---- Connections ------------------------------------------------------------------ */
+/* ---- Who is where ------------------------------------------------------------------ */
 
-enum stage {
-    INBOUND, /* a new guest: the higher rank speaks next */
-    WAITING, /* as are all that follow, to a lower rank: until the next try */
-    CONNECTING,
-    ASKED /* the lower rank speaks next */
-};
-
-/* One connection in the making. */
-struct making {
-    struct symm_guest at; /* until: WAITING: next try; CONNECTING: it is closed */
-    enum stage stage;
-    int rank; /* of the other end */
-    double pause, patience;
-    struct symm_auth auth;
-};
-
-struct hosts {
-    int rank, size;
-    const struct symm_host_address *places;
-    struct symm_auth_protocol protocol;
-    double start, until;
-    int *peer_fd;
-    struct symm_tcp **tcp;
-    int missing;                       /* ranks of other hosts without a connection */
-    symm_status status;                /* of what `inbound` has met */
-    char why[SYMM_BOOTSTRAP_MAX][96];  /* the last try to reach that rank failed */
-    bool stranger[SYMM_BOOTSTRAP_MAX]; /* what answered there did not know the key */
-    struct symm_auth_nonces nonces[SYMM_BOOTSTRAP_MAX];
-    struct making outbound[SYMM_BOOTSTRAP_MAX];
-    int outbound_count;
-    struct symm_acceptor inbound; /* of struct making; a group: those of one rank */
-    struct pollfd polls[SYMM_BOOTSTRAP_MAX + 1 + INBOUND_MAX];
-};
-
-static bool is_far(const struct hosts *hosts, int rank)
+void symm__world_finish(struct symm_world *world)
 {
-    return hosts->places[rank].host.id != hosts->places[hosts->rank].host.id;
+    free(world->host_of);
+    free(world->local_of);
+    free(world->local);
+    free(world->at);
+    if (world->listener >= 0)
+        (void)close(world->listener);
+    *world = (struct symm_world){.listener = -1};
 }
 
-/* Both ends have confirmed: the connection is the pair's. Takes m->at.fd on success. */
-static symm_status adopt(struct hosts *hosts, struct making *m)
+static symm_status world_alloc(struct symm_world *world, int size)
 {
-    uint8_t key[SYMM_SIPHASH_KEY];
+    size_t n = (size_t)size;
 
-    symm__auth_key(&hosts->protocol, &m->auth, key);
-    hosts->tcp[m->rank] = symm__tcp_create(m->at.fd, key, hosts->rank > m->rank);
-    if (!hosts->tcp[m->rank])
-        return symm__fail(SYMM_ERR_NOMEM,
-                          "rank %d: no memory for the connection to rank %d",
-                          hosts->rank, m->rank);
-    hosts->peer_fd[m->rank] = m->at.fd;
-    hosts->missing--;
-    m->at.fd = -1;
+    *world = (struct symm_world){.listener = -1};
+    world->host_of = calloc(n, sizeof(*world->host_of));
+    world->local_of = calloc(n, sizeof(*world->local_of));
+    if (world->host_of && world->local_of)
+        return SYMM_OK;
+    symm__world_finish(world);
+    return symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
+}
+
+/* The ranks on this host, once host_of is known. */
+static symm_status world_local(struct symm_world *world, int rank, int size,
+                               const struct symm_host_address *places)
+{
+    int own = world->host_of[rank];
+
+    world->local_size = 0;
+    for (int r = 0; r < size; r++)
+        world->local_size += world->host_of[r] == own;
+    if (world->local_size > SYMM_BOOTSTRAP_MAX)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "%d ranks are on host %s: a host has at most %d",
+                          world->local_size, places ? places[rank].host.name : "",
+                          SYMM_BOOTSTRAP_MAX);
+    world->local = calloc((size_t)world->local_size, sizeof(*world->local));
+    if (!world->local)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
+    for (int r = 0, place = 0; r < size; r++)
+        if (world->host_of[r] == own)
+            world->local[place++] = r;
     return SYMM_OK;
 }
 
-/* ---- To lower ranks --------------------------------------------------------------- */
-
-/* The try has failed: the next one comes after a pause. */
-static void try_again(struct hosts *hosts, struct making *m, const char *why)
+symm_status symm__world_alone(struct symm_world *world, int size)
 {
-    snprintf(hosts->why[m->rank], sizeof(hosts->why[m->rank]), "%s", why);
-    if (m->at.fd >= 0)
-        close(m->at.fd);
-    m->at.fd = -1;
-    m->stage = WAITING;
-    m->at.until = symm__now() + m->pause;
-    m->pause = 2 * m->pause < RETRY_MOST ? 2 * m->pause : RETRY_MOST;
-}
+    symm_status status = world_alloc(world, size);
 
-/* No descriptor or memory: unless strangers hold them, another try meets the same. */
-static bool is_short(int error)
-{
-    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
-
-static symm_status begin_try(struct hosts *hosts, struct making *m)
-{
-    struct symm_address address = address_of(&hosts->places[m->rank]);
-    int error;
-
-    m->at.fd = symm__address_connect(&address);
-    error = errno;
-    if (m->at.fd < 0 && is_short(error) && hosts->inbound.count == 0)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, error, "rank %d: a socket to rank %d",
-                                hosts->rank, m->rank);
-    m->stage = CONNECTING;
-    m->at.until = symm__now() + m->patience;
-    m->patience = 2 * m->patience < CONNECT_MOST ? 2 * m->patience : CONNECT_MOST;
-    if (m->at.fd < 0)
-        try_again(hosts, m, strerror(error));
-    return SYMM_OK;
-}
-
-/* Connecting has succeeded or failed. */
-static void end_connect(struct hosts *hosts, struct making *m)
-{
-    int error = symm__connect_error(m->at.fd);
-
-    m->stage = ASKED;
-    if (error != 0)
-        try_again(hosts, m, strerror(error));
-    else if (!symm__auth_ask(&hosts->protocol, &m->auth, m->at.fd,
-                             (uint32_t)hosts->rank, (uint32_t)m->rank))
-        try_again(hosts, m, "it hung up");
-}
-
-static symm_status hear_lower(struct hosts *hosts, struct making *m)
-{
-    const struct symm_auth_handshake *theirs = &m->auth.second;
-    bool answered = m->auth.stage != SYMM_AUTH_ANSWER;
-    enum symm_auth_said said = symm__auth_hear(&hosts->protocol, &m->auth, m->at.fd);
-
-    if (said == SYMM_AUTH_GONE) {
-        try_again(hosts, m,
-                  answered ? "it hung up before it had confirmed"
-                           : "it does not answer, or hangs up");
-        return SYMM_OK;
-    }
-    if (said == SYMM_AUTH_WAIT && m->auth.stage == SYMM_AUTH_ANSWER)
-        return SYMM_OK;
-    hosts->stranger[m->rank] = (said != SYMM_AUTH_WAIT && said != SYMM_AUTH_DONE) ||
-                               ntohl(theirs->from) != (uint32_t)m->rank ||
-                               ntohl(theirs->about) != (uint32_t)hosts->rank;
-    if (hosts->stranger[m->rank])
-        try_again(hosts, m, "a stranger answers");
-    return said == SYMM_AUTH_DONE && m->at.fd >= 0 ? adopt(hosts, m) : SYMM_OK;
-}
-
-static symm_status move_outbound(struct hosts *hosts, struct making *m, bool ready)
-{
-    bool late = symm__now() >= m->at.until;
-
-    if (m->stage == WAITING)
-        return late ? begin_try(hosts, m) : SYMM_OK;
-    if (m->stage == CONNECTING && !ready && late)
-        try_again(hosts, m, strerror(ETIMEDOUT));
-    if (!ready)
-        return SYMM_OK;
-    if (m->stage == ASKED)
-        return hear_lower(hosts, m);
-    end_connect(hosts, m);
-    return SYMM_OK;
-}
-
-/* ---- From higher ranks ------------------------------------------------------------ */
-
-static void log_refused(void *user, const char *why, bool last)
-{
-    const struct hosts *hosts = user;
-
-    symm__log(SYMM_LOG_WARN, "rank %d refused a connection: %s%s", hosts->rank, why,
-              last ? " (more are not logged)" : "");
-}
-
-/* A rank's handshake has arrived. */
-static const char *answer(struct hosts *hosts, struct making *m)
-{
-    const struct symm_auth_handshake *theirs = &m->auth.first;
-    uint32_t from = ntohl(theirs->from);
-
-    if (ntohl(theirs->about) != (uint32_t)hosts->rank ||
-        from <= (uint32_t)hosts->rank || from >= (uint32_t)hosts->size ||
-        !is_far(hosts, (int)from) || hosts->peer_fd[from] >= 0 ||
-        !symm__auth_is_new(&hosts->nonces[from], theirs))
-        return "it did not begin as a rank of this job would";
-    m->rank = (int)from;
-    m->at.until = SYMM_ACCEPTOR_NEVER;
-    symm__acceptor_spare(&hosts->inbound, &m->at, m->rank);
-    return symm__auth_answer(&hosts->protocol, &m->auth, m->at.fd,
-                             (uint32_t)hosts->rank, from)
-               ? NULL
-               : "it hung up";
-}
-
-/* The acceptor's `hear`. */
-static const char *hear_inbound(void *user, struct symm_guest *guest)
-{
-    struct hosts *hosts = user;
-    struct making *m = (struct making *)guest;
-    bool handshake = m->auth.stage == SYMM_AUTH_HANDSHAKE;
-
-    if (hosts->status != SYMM_OK) /* it ends the bootstrap */
-        return NULL;
-    if (!handshake && hosts->peer_fd[m->rank] >= 0)
-        return "another connection of that rank was kept";
-    switch (symm__auth_hear(&hosts->protocol, &m->auth, guest->fd)) {
-    case SYMM_AUTH_WAIT:
-        return NULL;
-    case SYMM_AUTH_ASKED:
-        return answer(hosts, m);
-    case SYMM_AUTH_DONE:
-        hosts->status = adopt(hosts, m);
-        return NULL;
-    default:
-        return handshake ? "it did not begin as a rank of this job would"
-                         : "it hung up, or does not know the job's secret";
-    }
-}
-
-/* ---- Together --------------------------------------------------------------------- */
-
-static symm_status not_reached(const struct hosts *hosts, int rank)
-{
-    const struct symm_host_address *place = &hosts->places[rank];
-    char text[64];
-
-    if (hosts->stranger[rank])
-        return symm__fail(
-            SYMM_ERR_REFUSED,
-            "what answers rank %d in place of rank %d on host %s does not know the "
-            "job's secret, or is of another version",
-            hosts->rank, rank, place->host.name);
-    return symm__fail(
-        SYMM_ERR_TIMEOUT,
-        "rank %d cannot reach rank %d on host %s at %s (%s) within %.3g s; does a "
-        "firewall stand between them, is that address not for other hosts "
-        "(SYMM_HOST_ADDRESS), or has that rank another secret or version?",
-        hosts->rank, rank, place->host.name, address_text(place, text, sizeof(text)),
-        hosts->why[rank][0] ? hosts->why[rank] : "it does not answer",
-        symm__now() - hosts->start);
-}
-
-static symm_status missing(const struct hosts *hosts)
-{
-    int ranks[SYMM_BOOTSTRAP_MAX], count = 0;
-    unsigned long refusals = hosts->inbound.refusals;
-    char names[300], refused[80] = "";
-
-    for (int r = 0; r < hosts->size; r++) {
-        if (!is_far(hosts, r) || hosts->peer_fd[r] >= 0)
-            continue;
-        if (r < hosts->rank)
-            return not_reached(hosts, r);
-        ranks[count++] = r;
-    }
-    symm__ranks_text(ranks, count, names, sizeof(names));
-    if (refusals)
-        snprintf(refused, sizeof(refused), "; %lu connections were refused", refusals);
-    return symm__fail(
-        SYMM_ERR_TIMEOUT,
-        "%s (host %s%s) did not connect to rank %d on host %s within %.3g "
-        "s%s: ended, or stopped by a firewall?",
-        names, hosts->places[ranks[0]].host.name, count > 1 ? " and others" : "",
-        hosts->rank, hosts->places[hosts->rank].host.name, symm__now() - hosts->start,
-        refused);
-}
-
-/* Fills polls: of outbound. Returns when to look without an event. */
-static double set_polls(struct hosts *hosts)
-{
-    double due = symm__acceptor_due(&hosts->inbound);
-    double wake = due < hosts->until ? due : hosts->until;
-
-    for (int i = 0; i < hosts->outbound_count; i++) {
-        const struct making *m = &hosts->outbound[i];
-        bool made = hosts->peer_fd[m->rank] >= 0;
-
-        hosts->polls[i] =
-            (struct pollfd){.fd = made ? -1 : m->at.fd,
-                            .events = m->stage == CONNECTING ? POLLOUT : POLLIN};
-        if (!made && m->stage <= CONNECTING && m->at.until < wake)
-            wake = m->at.until;
-    }
-    return wake;
-}
-
-static symm_status turn(struct hosts *hosts)
-{
-    struct timespec span = symm__timespec(set_polls(hosts) - symm__now());
-    int outbound = hosts->outbound_count;
-    size_t inbound = symm__acceptor_watch(&hosts->inbound, hosts->polls + outbound);
-    int ready = ppoll(hosts->polls, (nfds_t)outbound + inbound, &span, NULL);
-    symm_status status = SYMM_OK;
-
-    if (ready < 0 && errno != EINTR)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                "rank %d waiting for ranks of other hosts",
-                                hosts->rank);
-    if (ready < 0)
-        return SYMM_OK;
-    for (int i = 0; i < outbound && status == SYMM_OK; i++)
-        if (hosts->peer_fd[hosts->outbound[i].rank] < 0)
-            status = move_outbound(hosts, &hosts->outbound[i], hosts->polls[i].revents);
     if (status != SYMM_OK)
         return status;
-    /* Too few descriptors: this rank's own tries report it if nothing else helps. */
-    (void)symm__acceptor_serve(&hosts->inbound, hosts->polls + outbound, inbound);
-    return hosts->status;
+    world->hosts = 1;
+    for (int r = 0; r < size; r++)
+        world->local_of[r] = (uint16_t)r;
+    status = world_local(world, 0, size, NULL);
+    if (status != SYMM_OK)
+        symm__world_finish(world);
+    return status;
 }
 
-symm_status symm__hosts_connect(int rank, int size,
-                                const struct symm_host_address *places, int listener,
-                                const uint8_t *key, double until, int *peer_fd,
-                                struct symm_tcp **tcp)
-{
-    struct hosts *hosts = calloc(1, sizeof(*hosts));
-    symm_status status = SYMM_OK;
+/* A rank and its host's id, to be sorted. */
+struct resident {
+    uint64_t id;
+    int rank;
+};
 
-    if (!hosts)
-        return symm__fail(SYMM_ERR_NOMEM,
-                          "rank %d: no memory to connect to ranks of other hosts",
-                          rank);
-    hosts->rank = rank;
-    hosts->size = size;
-    hosts->places = places;
-    hosts->protocol = (struct symm_auth_protocol){
-        .magic = HOSTS_MAGIC, .version = HOSTS_VERSION, .key = key};
-    hosts->start = symm__now();
-    hosts->until = until;
-    hosts->peer_fd = peer_fd;
-    hosts->tcp = tcp;
-    hosts->inbound = (struct symm_acceptor){.listener = listener,
-                                            .most = INBOUND_MAX,
-                                            .guest_bytes = sizeof(struct making),
-                                            .seconds = INBOUND_SECONDS,
-                                            .hear = hear_inbound,
-                                            .refused = log_refused,
-                                            .user = hosts};
-    if (!symm__acceptor_open(&hosts->inbound))
-        status =
-            symm__fail(SYMM_ERR_NOMEM,
-                       "rank %d: no memory to connect to ranks of other hosts", rank);
-    for (int r = 0; r < size; r++) {
-        hosts->missing += is_far(hosts, r);
-        if (r < rank && is_far(hosts, r))
-            hosts->outbound[hosts->outbound_count++] =
-                (struct making){.stage = WAITING,
-                                .at.fd = -1,
-                                .rank = r,
-                                .pause = RETRY_SECONDS,
-                                .patience = CONNECT_SECONDS};
+static int resident_compare(const void *a, const void *b)
+{
+    const struct resident *x = a, *y = b;
+
+    return x->id != y->id ? (x->id < y->id ? -1 : 1) : x->rank - y->rank;
+}
+
+/* Sorts the ranks by host, so that a host's ranks are together; `lowest` gets the first of each. */
+static struct resident *residents_of(int size, const struct symm_host_address *places)
+{
+    struct resident *residents = malloc((size_t)size * sizeof(*residents));
+
+    for (int r = 0; residents && r < size; r++)
+        residents[r] = (struct resident){.id = places[r].host.id, .rank = r};
+    if (residents)
+        qsort(residents, (size_t)size, sizeof(*residents), resident_compare);
+    return residents;
+}
+
+/* host_of becomes the lowest rank of each rank's host, then that host's number. */
+static void number_hosts(struct symm_world *world, int size,
+                         const struct resident *residents)
+{
+    for (int i = 0, first = 0; i < size; i++) {
+        if (residents[i].id != residents[first].id)
+            first = i;
+        world->host_of[residents[i].rank] = residents[first].rank;
+        world->local_of[residents[i].rank] = (uint16_t)(i - first);
     }
-    while (status == SYMM_OK && hosts->missing > 0)
-        status = symm__now() >= until ? missing(hosts) : turn(hosts);
-    symm__acceptor_close(&hosts->inbound);
-    for (int i = 0; i < hosts->outbound_count; i++)
-        if (hosts->outbound[i].at.fd >= 0)
-            close(hosts->outbound[i].at.fd);
-    free(hosts);
+    world->hosts = 0;
+    for (int r = 0; r < size; r++) {
+        int lowest = world->host_of[r];
+
+        world->host_of[r] = lowest == r ? world->hosts++ : world->host_of[lowest];
+    }
+}
+
+static struct symm_relay_host relay_host(const struct symm_host_address *place)
+{
+    struct symm_relay_host host = {.family = place->family, .port = place->port};
+
+    memcpy(host.bytes, place->address, sizeof(host.bytes));
+    snprintf(host.name, sizeof(host.name), "%.31s", place->host.name);
+    return host;
+}
+
+symm_status symm__world_number(struct symm_world *world, int rank, int size,
+                               const struct symm_host_address *places)
+{
+    struct resident *residents = residents_of(size, places);
+    symm_status status = world_alloc(world, size);
+
+    if (status == SYMM_OK && !residents)
+        status = symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
+    if (status == SYMM_OK) {
+        number_hosts(world, size, residents);
+        status = world_local(world, rank, size, places);
+    }
+    free(residents);
+    if (status == SYMM_OK) {
+        world->at = calloc((size_t)world->hosts, sizeof(*world->at));
+        if (!world->at)
+            status = symm__fail(SYMM_ERR_NOMEM, "no memory for %d hosts", world->hosts);
+    }
+    for (int r = size - 1; status == SYMM_OK && r >= 0;
+         r--) /* the lowest rank's stays */
+        world->at[world->host_of[r]] = relay_host(&places[r]);
+    if (status != SYMM_OK)
+        symm__world_finish(world);
     return status;
+}
+
+/* An exchange among ranks that have sockets to each other. */
+static symm_status exchange_near(int place, int size, const int *fds, double timeout,
+                                 struct symm_exchange *exchange,
+                                 struct symm_oob_message *messages)
+{
+    int members[SYMM_BOOTSTRAP_MAX], copy[SYMM_BOOTSTRAP_MAX];
+    struct symm_oob near;
+
+    for (int i = 0; i < size; i++) {
+        members[i] = i;
+        copy[i] = fds[i];
+    }
+    symm__oob_init(&near, place, size, copy);
+    exchange->what = "the hosts of the job";
+    exchange->tag = STEP;
+    exchange->members = members;
+    exchange->count = size;
+    exchange->timeout = timeout;
+    return symm__exchange(&near, exchange, messages);
+}
+
+symm_status symm__world_share(struct symm_world *world, int place, const int *near_fd,
+                              int mine, double timeout)
+{
+    struct symm_oob_message messages[SYMM_BOOTSTRAP_MAX] = {0};
+    struct symm_exchange exchange = {
+        .sequence = 1, .fds = &mine, .fds_count = place == 0};
+    symm_status status =
+        exchange_near(place, world->local_size, near_fd, timeout, &exchange, messages);
+
+    if (status != SYMM_OK || place == 0) {
+        if (status == SYMM_OK)
+            world->listener = mine;
+        else
+            (void)close(mine);
+        symm__oob_messages_finish(messages, world->local_size);
+        return status;
+    }
+    (void)close(mine);
+    if (messages[0].fds_count == 1) {
+        world->listener = messages[0].fds[0];
+        messages[0].fds_count = 0;
+    } else {
+        status = symm__fail(SYMM_ERR_DAMAGED,
+                            "the lowest rank of this host passed on no listener");
+    }
+    symm__oob_messages_finish(messages, world->local_size);
+    return status;
+}
+
+/* ---- Hosts made of one ------------------------------------------------------------------ */
+
+struct found {
+    struct symm_host_address place;
+    uint8_t key[SYMM_SIPHASH_KEY];
+};
+
+/* One exchange of all; places[r] is what rank r gave. */
+static symm_status find_places(int rank, int size, const int *peer_fd, double timeout,
+                               uint32_t sequence, symm_status mine,
+                               const struct found *found,
+                               struct symm_host_address *places, uint8_t *key)
+{
+    struct symm_oob_message messages[SYMM_BOOTSTRAP_MAX] = {0};
+    struct symm_exchange exchange = {.sequence = sequence,
+                                     .status = mine,
+                                     .bytes = found,
+                                     .bytes_count = sizeof(*found)};
+    symm_status status =
+        exchange_near(rank, size, peer_fd, timeout, &exchange, messages);
+
+    for (int r = 0; status == SYMM_OK && r < size; r++) {
+        struct found theirs;
+
+        if (messages[r].bytes_count != sizeof(theirs)) {
+            status = symm__fail(SYMM_ERR_DAMAGED, "rank %d sent a malformed host", r);
+            break;
+        }
+        memcpy(&theirs, messages[r].bytes, sizeof(theirs));
+        places[r] = theirs.place;
+        (void)symm__printable(places[r].host.name, SYMM_HOST_NAME);
+        if (r == 0)
+            memcpy(key, theirs.key, sizeof(theirs.key));
+    }
+    symm__oob_messages_finish(messages, size);
+    return status;
+}
+
+static bool on_one_host(const struct symm_host_address *places, int size)
+{
+    for (int r = 1; r < size; r++)
+        if (places[r].host.id != places[0].host.id)
+            return false;
+    return true;
+}
+
+/* Several hosts: where they listen; sockets stay among the ranks of each. */
+static symm_status world_split(struct symm_world *world, int rank, int size,
+                               int *peer_fd, double until, struct found *found)
+{
+    struct symm_host_address places[SYMM_BOOTSTRAP_MAX];
+    int near_fd[SYMM_BOOTSTRAP_MAX], listener = -1;
+    uint8_t key[SYMM_SIPHASH_KEY];
+    symm_status status = symm__hosts_listen(NULL, &found->place, &listener);
+
+    if (status == SYMM_OK && rank == 0)
+        status = symm__random(found->key, sizeof(found->key));
+    status = find_places(rank, size, peer_fd, until - symm__now(), 2, status, found,
+                         places, key);
+    if (status == SYMM_OK)
+        status = symm__world_number(world, rank, size, places);
+    if (status != SYMM_OK) {
+        if (listener >= 0)
+            (void)close(listener);
+        return status;
+    }
+    memcpy(world->key, key, sizeof(key));
+    for (int r = 0; r < size; r++)
+        if (world->host_of[r] != world->host_of[rank])
+            symm__seqpacket_close(&peer_fd[r], 1);
+    for (int i = 0; i < world->local_size; i++)
+        near_fd[i] = peer_fd[world->local[i]];
+    return symm__world_share(world, world->local_of[rank], near_fd, listener,
+                             until - symm__now());
+}
+
+symm_status symm__world_find(struct symm_world *world, int rank, int size, int *peer_fd,
+                             double timeout)
+{
+    double until = symm__now() + timeout;
+    struct symm_host_address places[SYMM_BOOTSTRAP_MAX];
+    struct found found = {0};
+    uint8_t key[SYMM_SIPHASH_KEY];
+    symm_status status = symm__host_identify(&found.place.host);
+
+    if (size == 1)
+        return status == SYMM_OK ? symm__world_alone(world, size) : status;
+    status = find_places(rank, size, peer_fd, timeout, 1, status, &found, places, key);
+    if (status != SYMM_OK)
+        return status;
+    return on_one_host(places, size)
+               ? symm__world_alone(world, size)
+               : world_split(world, rank, size, peer_fd, until, &found);
 }

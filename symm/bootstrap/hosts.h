@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hosts.h - which ranks share a host, and the connections between ranks that do not.
+ * hosts.h - which ranks share a host, and where each host's relay listens.
  *
  * A host is what SYMM_HOST_ID names, else the running system (its boot id and name). Ranks of
- * one host pass each other descriptors; ranks of different hosts get a TCP connection each.
- *
- * Guarantees: bounded by the deadline; both ends prove that they know the job's key before
- * anything else is said, and never show it; ranks that are missing are named with their hosts;
- * strangers cost bounded memory and time, and do not keep the ranks from each other: a rank
- * whose connection is lost connects again, until both sides have confirmed it. After that
- * each packet carries a keyed hash (tcp.h).
+ * one host pass each other descriptors; hosts talk by their relays (relay/relay.h). Hosts are
+ * numbered by their lowest ranks.
  */
 #ifndef SYMM_BOOTSTRAP_HOSTS_H
 #define SYMM_BOOTSTRAP_HOSTS_H
 
-#include "net/tcp.h"
+#include "relay/relay.h"
 #include "symm/symm.h"
 
 #define SYMM_HOST_NAME 32
@@ -41,13 +36,37 @@ symm_status symm__host_identify(struct symm_host *host) SYMM_MUST_CHECK;
  */
 symm_status symm__hosts_listen(const char *toward, struct symm_host_address *place,
                                int *listener) SYMM_MUST_CHECK;
+/* Who is where in a job. */
+struct symm_world {
+    int hosts;
+    int32_t *host_of;   /* [size]: by rank; owned */
+    uint16_t *local_of; /* [size]: each rank's place among those of its host; owned */
+    int *local;         /* [local_size]: ranks of this host, ascending; owned */
+    int local_size;
+    struct symm_relay_host *at; /* [hosts]; owned */
+    int listener; /* of this host's relay: every rank of the host has it; -1: hosts is 1; owned */
+    uint8_t key[SYMM_SIPHASH_KEY]; /* of the relays */
+};
+
+/* All ranks on one host. */
+symm_status symm__world_alone(struct symm_world *world, int size) SYMM_MUST_CHECK;
 /*
- * A connection to each rank of another host; peer_fd[r] and tcp[r] are set for those only.
- * Collective. On error the caller closes what was made. `until` is a point in time.
+ * Numbers the hosts of `places` ([size], by rank) and fills all but listener and key. Refuses a
+ * host with more than SYMM_BOOTSTRAP_MAX ranks.
  */
-symm_status symm__hosts_connect(int rank, int size,
-                                const struct symm_host_address *places, int listener,
-                                const uint8_t *key, double until, int *peer_fd,
-                                struct symm_tcp **tcp) SYMM_MUST_CHECK;
+symm_status symm__world_number(struct symm_world *world, int rank, int size,
+                               const struct symm_host_address *places) SYMM_MUST_CHECK;
+/* The ranks of this host take over their lowest rank's listener; `mine` is closed or kept. Collective
+ * among them. near_fd: [local_size], by place. */
+symm_status symm__world_share(struct symm_world *world, int place, const int *near_fd,
+                              int mine, double timeout) SYMM_MUST_CHECK;
+/*
+ * For ranks that a launcher takes to be on one host, and which have sockets to each other: if
+ * SYMM_HOST_ID says otherwise, sockets to other hosts are closed. Collective.
+ */
+symm_status symm__world_find(struct symm_world *world, int rank, int size, int *peer_fd,
+                             double timeout) SYMM_MUST_CHECK;
+/* Frees all, closes the listener. A world that is zero but for listener -1 is allowed. */
+void symm__world_finish(struct symm_world *world);
 
 #endif

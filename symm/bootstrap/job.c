@@ -38,9 +38,6 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define RANKS_MAX                                                                      \
-    (1 << 20) /* far above any machine, far below what overflows a product */
-
 struct launcher {
     const char *source;
     const char *rank, *size, *local_rank, *local_size;
@@ -81,7 +78,7 @@ static symm_status read_number(const char *name, int low, int high, int *number)
     int value = 0;
 
     for (; *c >= '0' && *c <= '9' && value <= high; c++)
-        value = 10 * value + (*c - '0'); /* at most 10 x RANKS_MAX + 9 */
+        value = 10 * value + (*c - '0'); /* at most 10 x SYMM_RANKS_MAX + 9 */
     if (*c != '\0' || value < low || value > high)
         return symm__fail(SYMM_ERR_JOB,
                           "%s='%.40s%s': must be an integer from %d to %d", name, text,
@@ -117,9 +114,9 @@ static symm_status read_pair(const struct launcher *launcher, const char *rank_n
     if (status == SYMM_OK)
         status = require(launcher, size_name);
     if (status == SYMM_OK)
-        status = read_number(size_name, 1, RANKS_MAX, size);
+        status = read_number(size_name, 1, SYMM_RANKS_MAX, size);
     if (status == SYMM_OK)
-        status = read_number(rank_name, 0, RANKS_MAX - 1, rank);
+        status = read_number(rank_name, 0, SYMM_RANKS_MAX - 1, rank);
     if (status == SYMM_OK && *rank >= *size)
         return symm__fail(SYMM_ERR_JOB,
                           "%s=%d, but %s=%d: a rank is below the number of ranks",
@@ -205,7 +202,7 @@ static symm_status slurm_local_size(const char *name, int *local_size)
 
     *local_size = 0;
     if (know_node) {
-        status = read_number("SLURM_NODEID", 0, RANKS_MAX - 1, &node);
+        status = read_number("SLURM_NODEID", 0, SYMM_RANKS_MAX - 1, &node);
         if (status != SYMM_OK)
             return status;
     }
@@ -216,7 +213,8 @@ static symm_status slurm_local_size(const char *name, int *local_size)
                               name, list);
         if (node >= nodes_seen && node - nodes_seen < nodes)
             *local_size = tasks;
-        nodes_seen = nodes_seen + nodes < RANKS_MAX ? nodes_seen + nodes : RANKS_MAX;
+        nodes_seen =
+            nodes_seen + nodes < SYMM_RANKS_MAX ? nodes_seen + nodes : SYMM_RANKS_MAX;
     }
     if (nodes_seen > 1 && !know_node)
         return missing("SLURM_NODEID", name);
@@ -244,7 +242,8 @@ static symm_status slurm_numbers(const struct launcher *launcher, struct symm_jo
     if (status == SYMM_OK)
         status = slurm_local_size(list_name, &job->local_size);
     if (status == SYMM_OK)
-        status = read_number(launcher->local_rank, 0, RANKS_MAX - 1, &job->local_rank);
+        status =
+            read_number(launcher->local_rank, 0, SYMM_RANKS_MAX - 1, &job->local_rank);
     if (status == SYMM_OK &&
         (job->local_rank >= job->local_size || job->local_size > job->size))
         return symm__fail(SYMM_ERR_JOB,

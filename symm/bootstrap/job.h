@@ -14,14 +14,16 @@
 
 #define SYMM_SECRET_BYTES  16
 #define SYMM_KEY_BYTES     ((size_t)512) /* with the NUL */
-#define SYMM_BOOTSTRAP_MAX 64            /* ranks of one bootstrap */
+#define SYMM_BOOTSTRAP_MAX 64            /* ranks of one host */
+/* Of a job: far above any machine, far below what overflows a product. */
+#define SYMM_RANKS_MAX (1 << 20)
 
 struct symm_job {
     int rank, size;             /* in the job; 0 <= rank < size */
     int local_rank, local_size; /* on this host */
     char source[16];            /* "symm", "torchrun", ... */
     char key[SYMM_KEY_BYTES];   /* names this job and no other; not a file name */
-    bool has_secret; /* the launcher gave a secret */
+    bool has_secret;            /* the launcher gave a secret */
     uint8_t secret[SYMM_SECRET_BYTES];
     char store[128]; /* host:port of symmrun's store, "" if none */
 };

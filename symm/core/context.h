@@ -89,13 +89,14 @@ struct symm_ctx {
     struct symm_job job;
     struct symm_oob oob;
     struct symm_room room;   /* owned */
-    struct symm_forks forks; /* the link's sockets */
-    struct symm_host own_host;
+    struct symm_forks forks; /* the sockets to ranks of this host, */
+    struct symm_forks relay_forks; /* and the connections to others */
+    int local_fd[SYMM_MAX_LOCAL_RANKS]; /* by place: oob.peer_fd of the ranks on this host */
     int hosts;          /* that the ranks are on, numbered by their lowest rank */
     int *local;         /* [local_size]: ranks on this host, ascending; owned */
     int32_t *host_of;   /* [size]: by rank; owned */
     uint16_t *local_of; /* [size]: place of each rank on its host; owned */
-    char (*host_name)[SYMM_HOST_NAME]; /* [hosts]; printable; owned */
+    struct symm_relay_host *host_at; /* [hosts]: names, and where relays listen; owned */
     symm_thread_group *thread_group;   /* NULL: ranks are processes */
     char *base;                        /* heaps: use symm__heap_base */
     char *
@@ -144,7 +145,7 @@ static inline bool symm__is_far(const symm_ctx *ctx, int world_rank)
 
 static inline const char *symm__host_of_rank(const symm_ctx *ctx, int world_rank)
 {
-    return ctx->host_name[ctx->host_of[world_rank]];
+    return ctx->host_at[ctx->host_of[world_rank]].name;
 }
 
 /* A rank's heap, as mapped here. Only of a rank on this host. */

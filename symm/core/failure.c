@@ -36,8 +36,8 @@ static void tell_hosts(symm_team *team)
     pthread_mutex_lock(&hierarchy->turn);
     pthread_cond_broadcast(&hierarchy->turns);
     pthread_mutex_unlock(&hierarchy->turn);
-    symm__oob_notify(&team->ctx->oob, team->world_rank, team->size, team->uid,
-                     (symm_status)team->failed, team->failure);
+    symm__oob_notify(&team->ctx->oob, team->uid, (symm_status)team->failed,
+                     team->failure);
 }
 
 /* Sets the team's own state once; later failures keep the first record. */
@@ -178,31 +178,26 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
 
 /* ---- Teams over several hosts */
 
-/* With the context locked. What is found goes to `said`. */
+/* What other hosts have reported, and who of theirs has died. It goes to `said`. */
 static symm_status look_far(symm_team *team, char *said, size_t bytes)
 {
     symm_ctx *ctx = team->ctx;
-    const struct symm_oob_report *told;
-    int dead = -1;
+    struct symm_relay_report told;
 
+    if (symm__oob_reported(&ctx->oob, team->uid, &told)) {
+        snprintf(said, bytes, "%s", told.sentence);
+        return told.status;
+    }
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
 
-        if (symm__is_far(ctx, rank) && !symm__oob_poll(&ctx->oob, rank) &&
-            !symm__oob_left(&ctx->oob, rank) && dead < 0)
-            dead = rank;
+        if (!symm__oob_died(&ctx->oob, rank))
+            continue;
+        snprintf(said, bytes, "rank %d on host %s has died", rank,
+                 symm__host_of_rank(ctx, rank));
+        return SYMM_ERR_PEER_DEAD;
     }
-    told = symm__oob_reported(&ctx->oob, team->uid);
-    if (told) {
-        snprintf(said, bytes, "%s", told->sentence);
-        return told->status;
-    }
-    if (dead < 0)
-        return SYMM_OK;
-    snprintf(said, bytes,
-             "rank %d on host %s has died, or its connection to rank %d has ended",
-             dead, symm__host_of_rank(ctx, dead), ctx->rank);
-    return SYMM_ERR_PEER_DEAD;
+    return SYMM_OK;
 }
 
 /* What is known without the connections: the team's own state, and its local team's. */

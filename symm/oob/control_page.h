@@ -93,11 +93,11 @@ struct symm_consensus {
 #define SYMM_CREATIONS 8 /* such calls of a rank at a time */
 
 struct symm_creation {
-    uint64_t word;    /* how far the call is; 0: no call */
-    uint64_t series;  /* names parent and key, */
-    uint64_t list;    /* and these with the list */
-    uint64_t members; /* the list's ranks, by bits of world ranks */
-    uint64_t taken;   /* while its context is locked: bit s: slot s is taken there */
+    uint64_t word;     /* how far the call is; 0: no call */
+    uint64_t series;   /* names parent and key, */
+    uint64_t list;     /* and these with the list */
+    uint64_t members;  /* the list's ranks, by bits of world ranks */
+    uint64_t taken;    /* while its context is locked: bit s: slot s is taken there */
     uint64_t text[64]; /* the list, or the sentence */
     /* Of a call that failed, by world rank: the calls whose failure that is; 0: none. */
     uint32_t fails[SYMM_MAX_LOCAL_RANKS];
@@ -109,7 +109,8 @@ struct symm_control {
     int32_t rank;
     uint32_t reserved0[12];
     uint32_t live;
-    uint32_t left; /* finalized, and its teams have reported it to peers' kernels (cuda/team.c) */
+    uint32_t
+        left; /* finalized, and its teams have reported it to peers' kernels (cuda/team.c) */
     uint32_t reserved1[14];
     /* A wait on the default stream that has lasted: team uid << 32 | epoch; 0 = none. */
     uint64_t waiting;

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "oob/hosts.h"
 #include "oob/peer.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
@@ -128,8 +129,7 @@ static bool exchange_has_all(const struct symm_oob_run *run)
 static bool exchange_complete(const struct symm_oob_run *run)
 {
     for (int i = 0; i < run->exchange->count; i++) {
-        if (!run->peers[i].told || !run->peers[i].done ||
-            symm__oob_unsent(run, &run->peers[i]))
+        if (!run->peers[i].told || !run->peers[i].done)
             return false;
     }
     return true;
@@ -141,8 +141,7 @@ static symm_status exchange_move(struct symm_oob_run *run, bool *progress)
     symm_status status = SYMM_OK;
     for (int i = 0; i < run->exchange->count; i++) {
         struct symm_oob_peer *peer = &run->peers[i];
-        if (!peer->can_send ||
-            (!symm__oob_owes(run, peer) && !symm__oob_unsent(run, peer)))
+        if (!peer->can_send || !symm__oob_owes(run, peer))
             continue;
         status = symm__oob_send(run, peer, progress);
         if (status != SYMM_OK)
@@ -215,11 +214,8 @@ static symm_status exchange_ask_alive(struct symm_oob_run *run)
         bool progress;
         if (peer->told && peer->done)
             continue;
-        if (oob->alive(oob->alive_arg, peer->rank)) {
-            /* `alive` may have read from the connection: then poll shows nothing of it. */
-            peer->can_recv = peer->can_recv || (oob->far >> peer->rank & 1) != 0;
+        if (oob->alive(oob->alive_arg, peer->rank))
             continue;
-        }
         do {
             progress = false;
             peer->can_recv = true;
@@ -255,8 +251,7 @@ static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
         short events = peer->settled ? 0 : POLLIN;
         if (!peer->settled && peer->can_recv)
             pause = 0;
-        if ((symm__oob_owes(run, peer) && !peer->crowded) ||
-            symm__oob_unsent(run, peer))
+        if (symm__oob_owes(run, peer) && !peer->crowded)
             events |= POLLOUT;
         if (peer->crowded && pause > OOB_CROWDED_SECONDS)
             pause = OOB_CROWDED_SECONDS;
@@ -343,14 +338,16 @@ static symm_status exchange_verdict(const struct symm_oob_run *run)
     return SYMM_OK;
 }
 
-symm_status symm__exchange(struct symm_oob *oob, const struct symm_exchange *exchange,
-                           struct symm_oob_message *messages)
+symm_status symm__exchange_local(struct symm_oob *oob,
+                                 const struct symm_exchange *exchange,
+                                 struct symm_oob_message *messages)
 {
     struct symm_oob_run run = {.oob = oob, .exchange = exchange, .messages = messages};
     struct pollfd *polls = NULL;
     if (exchange->count < 1 || exchange->count > SYMM_OOB_MAX ||
-        oob->size > SYMM_OOB_MAX)
-        return symm__fail(SYMM_ERR_INVALID, "%s has %d members: 1 to %d are possible",
+        (!oob->host_of && oob->size > SYMM_OOB_MAX))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s has %d members on a host: 1 to %d are possible",
                           exchange->what, exchange->count, SYMM_OOB_MAX);
     memset(messages, 0, (size_t)exchange->count * sizeof(*messages));
     run.sequence = exchange->sequence;
@@ -385,4 +382,15 @@ symm_status symm__exchange(struct symm_oob *oob, const struct symm_exchange *exc
     free(run.peers);
     free(run.scratch);
     return status;
+}
+
+symm_status symm__exchange(struct symm_oob *oob, const struct symm_exchange *exchange,
+                           struct symm_oob_message *messages)
+{
+    for (int i = 0; oob->relay != NULL && i < exchange->count; i++) {
+        int rank = exchange->members[i];
+        if (rank >= 0 && rank < oob->size && symm__oob_is_far(oob, rank))
+            return symm__exchange_hosts(oob, exchange, messages);
+    }
+    return symm__exchange_local(oob, exchange, messages);
 }

@@ -20,7 +20,6 @@
 #define SYMM_OOB_EXCHANGE_H
 
 #include "oob/oob.h"
-#include "oob/report.h"
 #include "symm/symm.h"
 
 /*

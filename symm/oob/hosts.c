@@ -145,8 +145,7 @@ static bool is_leader(const struct over *over)
 static symm_status gather_here(struct over *over)
 {
     struct symm_exchange local = *over->exchange;
-    struct symm_oob_message *got =
-        calloc((size_t)over->local_count, sizeof(*got));
+    struct symm_oob_message *got = calloc((size_t)over->local_count, sizeof(*got));
     symm_status status;
 
     if (!got)
@@ -196,17 +195,18 @@ static symm_status ask(void *arg)
     const struct over *over = arg;
     const struct symm_exchange *exchange = over->exchange;
     const struct symm_oob *oob = over->oob;
-    symm_status status =
-        exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
     bool asked = false;
 
     for (int i = 0; i < exchange->count && status == SYMM_OK; i++) {
         int rank = exchange->members[i];
         bool far = over->place_of[i] != over->here;
-        bool query = rank != oob->rank && oob->alive && !(far && asked);
+        /* `alive` looks at one rank of this host, or at what other hosts report of the team. One
+         * that has finalized may have left this exchange before. */
+        bool query = rank != oob->rank && oob->alive && !(far && asked) &&
+                     !(far && symm__oob_left(oob, rank));
 
-        /* `alive` looks at one rank of this host, or at what other hosts report of the team. */
-        asked = asked || far;
+        asked = asked || (far && query);
         if ((far && symm__oob_died(oob, rank)) ||
             (query && !oob->alive(oob->alive_arg, rank)))
             status = symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", rank,
@@ -337,8 +337,8 @@ static symm_status hand_on(struct over *over)
         .bytes = over->packed,
         .bytes_count = over->packed_bytes,
     };
-    symm_status status = got ? symm__exchange_local(over->oob, &local, got)
-                             : no_memory(over);
+    symm_status status =
+        got ? symm__exchange_local(over->oob, &local, got) : no_memory(over);
 
     for (int i = 0; status == SYMM_OK && i < over->local_count; i++) {
         if (over->local_rank[i] != over->leaders[over->here])
@@ -402,8 +402,8 @@ static symm_status unpack(struct over *over)
         (void)symm__printable(verdict.sentence, sizeof(verdict.sentence));
         over->sequence = verdict.next - 1;
         if (verdict.status != SYMM_OK)
-            status = symm__fail_quiet(symm__peer_status(verdict.status),
-                                      verdict.sentence);
+            status =
+                symm__fail_quiet(symm__peer_status(verdict.status), verdict.sentence);
     }
     for (int h = 0; status == SYMM_OK && h < over->hosts; h++) {
         uint64_t count = 0;
@@ -439,8 +439,9 @@ static symm_status fail_alone(struct over *over)
     char own[SYMM_ERROR_BYTES];
 
     snprintf(own, sizeof(own), "%s", symm_last_error());
-    (void)!give_up(over, symm__fail(over->exchange->status, "rank %d failed in %s: %.380s",
-                                    over->oob->rank, over->exchange->what, own));
+    (void)!give_up(over,
+                   symm__fail(over->exchange->status, "rank %d failed in %s: %.380s",
+                              over->oob->rank, over->exchange->what, own));
     return symm__fail_quiet(over->exchange->status, own);
 }
 

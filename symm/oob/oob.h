@@ -1,70 +1,81 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * oob.h - a rank's connections to all others, and what an exchange over them is.
+ * oob.h - a rank's connections: to each rank of its host, and to other hosts; and what an exchange
+ * over them is.
  *
- * A link is only held and ended here. Exchanges are made by exchange.c; what a rank of
- * another host reports between them is in report.h.
+ * They are only held and ended here. Exchanges are made by exchange.c on a host, and by
+ * hosts.c over hosts.
  */
 #ifndef SYMM_OOB_OOB_H
 #define SYMM_OOB_OOB_H
 
+#include "relay/relay.h"
 #include "symm/symm.h"
 
 #define SYMM_EXCHANGE_MAX_BYTES (64u << 20) /* of one member */
 #define SYMM_EXCHANGE_MAX_FDS   4096        /* of one member */
-#define SYMM_OOB_MAX            64          /* ranks of the world */
+#define SYMM_OOB_MAX            64          /* ranks of a host */
 #define SYMM_OOB_PAST           8           /* failed exchanges that are remembered */
 #define SYMM_OOB_SENTENCE       512         /* SYMM_ERROR_BYTES */
 
-#define SYMM_OOB_REPORTS 8 /* of different teams that are remembered */
-
-struct symm_tcp;
-
 struct symm_oob {
     int rank, size; /* in the world */
-    int *peer_fd;   /* by world rank; -1 for the own rank; owned */
-    struct symm_tcp *
-        *tcp;     /* [size] by world rank; NULL: a local socket; NULL: all; owned */
-    uint64_t far; /* bit r: rank r is on another host: it gets no descriptors */
+    int *
+        peer_fd; /* [size] by world rank; -1: the own rank, or on another host; owned */
+    /* By world rank: its host, and its place among that host's ranks; NULL: all are on one host,
+     * and a rank's place is its number. Borrowed. */
+    const int32_t *host_of;
+    const uint16_t *local_of;
+    struct symm_relay *relay; /* to other hosts; NULL: there is none; owned */
     /* NULL, or: is this world rank's process still alive? Polled while waiting. */
     bool (*alive)(void *arg, int rank);
     /* NULL, or: has this local rank finalized its context? For sentences. */
     bool (*finished)(void *arg, int rank);
     void *alive_arg; /* of both */
     /*
-     * The last exchanges that failed half-way: their late packets are thrown away, and
-     * members whose queue was full get it before anything else.
+     * The last exchanges on this host that failed half-way: their late packets are thrown away,
+     * and members whose queue was full get it before anything else.
      */
     struct symm_oob_past {
         uint64_t tag;
         uint32_t sequence;
         symm_status status;
-        uint64_t unreported; /* bit r: rank r has no report yet */
-        uint64_t blamed; /* bit r: rank r had not arrived, or was in another exchange: */
+        uint64_t
+            unreported;  /* bit p: the rank at place p of this host has no report yet */
+        uint64_t blamed; /* bit p: it had not arrived, or was in another exchange: */
         uint64_t other_tag;
         uint32_t other_sequence;
         char sentence[SYMM_OOB_SENTENCE];
     } past[SYMM_OOB_PAST];
     unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_OOB_PAST */
-    /* What far ranks have reported of their teams: one for each team, the first one. */
-    struct symm_oob_report {
-        uint64_t tag;
-        symm_status status;
-        int rank; /* the rank that reported it */
-        char sentence[SYMM_OOB_SENTENCE];
-    } notice[SYMM_OOB_REPORTS];
-    unsigned notice_count; /* ever */
-    uint64_t left;         /* bit r: rank r has reported that it finalizes */
 };
 
-/* Takes peer_fd (an array of malloc); size <= SYMM_OOB_MAX. */
+/* Takes peer_fd (an array of malloc). Without hosts: size <= SYMM_OOB_MAX. */
 void symm__oob_init(struct symm_oob *oob, int rank, int size, int *peer_fd);
-void symm__oob_finish(
-    struct symm_oob *oob); /* closes the sockets: peers see a hang-up */
+/* Says to other hosts that this rank finalizes, and closes all: peers see a hang-up. */
+void symm__oob_finish(struct symm_oob *oob);
 
-/* Has the rank finalized its context? Of a rank on another host: has its report of that been
- * read? */
+static inline bool symm__oob_is_far(const struct symm_oob *oob, int rank)
+{
+    return oob->host_of && oob->host_of[rank] != oob->host_of[oob->rank];
+}
+
+/* The bit of a rank of this host in masks. */
+static inline uint64_t symm__oob_bit(const struct symm_oob *oob, int rank)
+{
+    return UINT64_C(1) << (oob->local_of ? oob->local_of[rank] : rank);
+}
+
+/* Has the rank finalized its context, as far as is known here? */
 bool symm__oob_left(const struct symm_oob *oob, int rank);
+/* Has the rank, of another host, died? */
+bool symm__oob_died(const struct symm_oob *oob, int rank);
+/* Tells the ranks on other hosts that the team `tag` has failed. From any thread, under any lock. */
+void symm__oob_notify(struct symm_oob *oob, uint64_t tag, symm_status status,
+                      const char *sentence);
+/* What a rank of another host has reported of a team; false: nothing. */
+bool symm__oob_reported(struct symm_oob *oob, uint64_t tag,
+                        struct symm_relay_report *report);
 
 struct symm_exchange {
     const char
@@ -76,7 +87,8 @@ struct symm_exchange {
     const int *members; /* world ranks, the own one too; borrows */
     int count;          /* of members */
     double timeout;     /* seconds from the call */
-    uint64_t before;    /* != 0: tag of the exchange that led to this one: a rank that failed
+    uint64_t
+        before; /* != 0: tag of the exchange that led to this one: a rank that failed
                            there, and so cannot come, is a failure here */
     bool
         agreed; /* all members are known to come to this one: packets of others are old,

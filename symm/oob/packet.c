@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "net/tcp.h"
 #include "util/status.h"
 #include "util/text.h"
 
@@ -17,14 +16,12 @@ void symm__oob_init(struct symm_oob *oob, int rank, int size, int *peer_fd)
 
 void symm__oob_finish(struct symm_oob *oob)
 {
+    symm__relay_close(oob->relay); /* it watches the sockets that are closed here */
+    oob->relay = NULL;
     if (oob->peer_fd != NULL)
         symm__seqpacket_close(oob->peer_fd, oob->size);
     free(oob->peer_fd);
     oob->peer_fd = NULL;
-    for (int r = 0; oob->tcp != NULL && r < oob->size; r++)
-        symm__tcp_destroy(oob->tcp[r]);
-    free(oob->tcp);
-    oob->tcp = NULL;
 }
 
 void symm__oob_messages_finish(struct symm_oob_message *messages, int count)
@@ -40,46 +37,52 @@ void symm__oob_messages_finish(struct symm_oob_message *messages, int count)
 
 bool symm__oob_left(const struct symm_oob *oob, int rank)
 {
-    return (oob->left >> rank & 1) != 0 ||
-           (oob->finished != NULL && oob->finished(oob->alive_arg, rank));
+    if (symm__oob_is_far(oob, rank))
+        return symm__relay_state(oob->relay, rank) == SYMM_RELAY_FINALIZED;
+    return oob->finished != NULL && oob->finished(oob->alive_arg, rank);
+}
+
+bool symm__oob_died(const struct symm_oob *oob, int rank)
+{
+    return symm__oob_is_far(oob, rank) &&
+           symm__relay_state(oob->relay, rank) == SYMM_RELAY_DIED;
+}
+
+void symm__oob_notify(struct symm_oob *oob, uint64_t tag, symm_status status,
+                      const char *sentence)
+{
+    if (oob->relay != NULL)
+        symm__relay_notify(oob->relay, tag, status, sentence);
+}
+
+bool symm__oob_reported(struct symm_oob *oob, uint64_t tag,
+                        struct symm_relay_report *report)
+{
+    return oob->relay != NULL && symm__relay_reported(oob->relay, tag, report);
 }
 
 /* ---- Packets ----------------------------------------------------------------------- */
-
-struct symm_tcp *symm__oob_tcp(const struct symm_oob *oob, int rank)
-{
-    return oob->tcp != NULL ? oob->tcp[rank] : NULL;
-}
 
 enum symm_seqpacket symm__oob_out(const struct symm_oob *oob, int rank,
                                   const struct iovec *parts, int parts_count,
                                   const int *fds, int fds_count, double until)
 {
-    struct symm_tcp *tcp = symm__oob_tcp(oob, rank);
-    return tcp != NULL ? symm__tcp_send(tcp, parts, parts_count, until)
-                       : symm__seqpacket_send(oob->peer_fd[rank], parts, parts_count,
-                                              fds, fds_count, until);
+    return symm__seqpacket_send(oob->peer_fd[rank], parts, parts_count, fds, fds_count,
+                                until);
 }
 
 enum symm_seqpacket symm__oob_in(const struct symm_oob *oob, int rank,
                                  const struct iovec *parts, int parts_count,
                                  size_t *bytes, int *fds, int *fds_count)
 {
-    struct symm_tcp *tcp = symm__oob_tcp(oob, rank);
-    *fds_count = 0;
-    return tcp != NULL
-               ? symm__tcp_recv(tcp, parts, parts_count, bytes)
-               : symm__seqpacket_recv(oob->peer_fd[rank], parts, parts_count, bytes,
-                                      fds, SYMM_SEQPACKET_MAX_FDS, fds_count, 0);
+    return symm__seqpacket_recv(oob->peer_fd[rank], parts, parts_count, bytes, fds,
+                                SYMM_SEQPACKET_MAX_FDS, fds_count, 0);
 }
 
 enum symm_seqpacket symm__oob_peek(const struct symm_oob *oob, int rank,
                                    struct symm_oob_head *head, size_t *bytes)
 {
-    struct symm_tcp *tcp = symm__oob_tcp(oob, rank);
-    return tcp != NULL
-               ? symm__tcp_peek(tcp, head, sizeof(*head), bytes)
-               : symm__seqpacket_peek(oob->peer_fd[rank], head, sizeof(*head), bytes);
+    return symm__seqpacket_peek(oob->peer_fd[rank], head, sizeof(*head), bytes);
 }
 
 bool symm__oob_head_check(struct symm_oob_head *head, int rank, size_t bytes,

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * packet.h - one packet of the control plane, over either kind of connection.
+ * packet.h - one packet between two ranks of a host.
  *
- * A packet is a head and, after it, bytes of a part or a sentence. Ranks of one host also
- * send descriptors with it; on a connection to another host there are none.
+ * A packet is a head and, after it, bytes of a part or a sentence, and descriptors with it.
  */
 #ifndef SYMM_OOB_PACKET_H
 #define SYMM_OOB_PACKET_H
@@ -15,15 +14,14 @@
 
 #define SYMM_OOB_CHUNK   (32u << 10) /* bytes of a part in one packet */
 #define SYMM_OOB_MAGIC   0x4c4d5953u /* "SYML" */
-#define SYMM_OOB_VERSION 3u
+#define SYMM_OOB_VERSION 4u
 #define SYMM_OOB_BURST   8 /* packets to or from one peer before the next one's turn */
 
 enum symm_oob_kind {
     SYMM_OOB_DATA = 1,
     SYMM_OOB_DONE = 2,
     SYMM_OOB_FAIL = 3,
-    SYMM_OOB_NOTICE = 4,
-    SYMM_OOB_BLAME = 5 /* a FAIL, see struct symm_oob_head */
+    SYMM_OOB_BLAME = 4 /* a FAIL, see struct symm_oob_head */
 };
 
 struct symm_oob_head {
@@ -44,11 +42,7 @@ struct symm_oob_head {
 };
 static_assert(sizeof(struct symm_oob_head) == 112, "the head's layout is fixed");
 
-struct symm_tcp;
-
-/* The connection to a rank of another host; NULL: the rank is on this host. */
-struct symm_tcp *symm__oob_tcp(const struct symm_oob *oob, int rank);
-/* The results are those of symm__seqpacket_send, _recv and _peek, or symm__tcp_*. */
+/* The results are those of symm__seqpacket_send, _recv and _peek. */
 enum symm_seqpacket symm__oob_out(const struct symm_oob *oob, int rank,
                                   const struct iovec *parts, int parts_count,
                                   const int *fds, int fds_count, double until);

@@ -14,20 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/tcp.h"
-#include "oob/report.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/text.h"
 
 #define OOB_TELL_SECONDS 0.02 /* for all members to take a FAIL */
 #define OOB_MOVE_SECONDS 0.05 /* for a peer's next packet, if it moves on */
-
-bool symm__oob_unsent(const struct symm_oob_run *run, const struct symm_oob_peer *peer)
-{
-    struct symm_tcp *tcp = peer->fd >= 0 ? symm__oob_tcp(run->oob, peer->rank) : NULL;
-    return tcp != NULL && symm__tcp_owes(tcp);
-}
 
 /* ---- Out ------------------------------------------------------------------------- */
 
@@ -51,7 +43,7 @@ static struct symm_oob_head oob_head(const struct symm_oob_run *run,
 static enum symm_seqpacket oob_tell(const struct symm_oob_run *run,
                                     struct symm_oob_past *past, int rank, double until)
 {
-    uint64_t bit = UINT64_C(1) << rank;
+    uint64_t bit = symm__oob_bit(run->oob, rank);
     if ((past->unreported & bit) == 0)
         return SYMM_SEQPACKET_OK;
     struct symm_oob_head head = oob_head(
@@ -87,19 +79,13 @@ symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer 
                       run->exchange->what);
 }
 
-/* Descriptors of my part that the peer gets. */
-static int oob_fds(const struct symm_oob_run *run, const struct symm_oob_peer *peer)
-{
-    return (run->oob->far >> peer->rank & 1) != 0 ? 0 : run->fds_count;
-}
-
 /* The next packet for the peer: older notices first, then a packet of the own part, or DONE. */
 static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
                                            struct symm_oob_peer *peer)
 {
     struct symm_oob_head head = oob_head(run, SYMM_OOB_DATA, run->mine);
     size_t bytes = run->bytes_count - peer->sent_bytes;
-    int fds_count = oob_fds(run, peer), fds = fds_count - peer->sent_fds;
+    int fds = run->fds_count - peer->sent_fds;
     if (peer->sent) {
         head = oob_head(run, SYMM_OOB_DONE, SYMM_OK);
         struct iovec done = symm__seqpacket_part(&head, sizeof(head));
@@ -114,7 +100,7 @@ static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
     bytes = bytes < SYMM_OOB_CHUNK ? bytes : SYMM_OOB_CHUNK;
     fds = fds < SYMM_SEQPACKET_MAX_FDS ? fds : SYMM_SEQPACKET_MAX_FDS;
     head.bytes_total = run->bytes_count;
-    head.fds_total = (uint32_t)fds_count;
+    head.fds_total = (uint32_t)run->fds_count;
     head.bytes_here = (uint32_t)bytes;
     head.fds_here = (uint32_t)fds;
     struct iovec parts[2] = {symm__seqpacket_part(&head, sizeof(head))};
@@ -127,7 +113,8 @@ static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
         return wire;
     peer->sent_bytes += bytes;
     peer->sent_fds += fds;
-    peer->sent = peer->sent_bytes == run->bytes_count && peer->sent_fds == fds_count;
+    peer->sent =
+        peer->sent_bytes == run->bytes_count && peer->sent_fds == run->fds_count;
     return wire;
 }
 
@@ -140,11 +127,9 @@ symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
                            bool *progress)
 {
     for (int i = 0; i < SYMM_OOB_BURST && peer->can_send; i++) {
-        bool unsent = symm__oob_unsent(run, peer);
-        if (!unsent && !symm__oob_owes(run, peer))
+        if (!symm__oob_owes(run, peer))
             break;
-        switch (unsent ? symm__tcp_flush(symm__oob_tcp(run->oob, peer->rank))
-                       : oob_send_packet(run, peer)) {
+        switch (oob_send_packet(run, peer)) {
         case SYMM_SEQPACKET_OK:
             *progress = true;
             break;
@@ -190,8 +175,8 @@ void symm__oob_abandon(struct symm_oob_run *run, symm_status status)
         if (i == run->self || (run->peers != NULL && run->peers[i].dead))
             continue;
         if (status == SYMM_ERR_TIMEOUT && run->peers != NULL && !run->peers[i].got_any)
-            past->blamed |= UINT64_C(1) << exchange->members[i];
-        past->unreported |= UINT64_C(1) << exchange->members[i];
+            past->blamed |= symm__oob_bit(run->oob, exchange->members[i]);
+        past->unreported |= symm__oob_bit(run->oob, exchange->members[i]);
         (void)oob_tell(run, past, exchange->members[i], until);
     }
 }
@@ -312,7 +297,7 @@ symm_status symm__oob_mismatch(struct symm_oob_run *run,
 {
     /* Of its part only the head counts; the rest is not to disturb a later exchange. */
     (void)oob_remember(run->oob, peer->other_tag, peer->other_sequence);
-    run->blamed = UINT64_C(1) << peer->rank;
+    run->blamed = symm__oob_bit(run->oob, peer->rank);
     run->other_tag = peer->other_tag;
     run->other_sequence = peer->other_sequence;
     return symm__fail(SYMM_ERR_MISMATCH,
@@ -423,10 +408,6 @@ static symm_status oob_sort(struct symm_oob_run *run, struct symm_oob_peer *peer
                             const struct symm_oob_head *head, const int *fds,
                             bool *taken)
 {
-    if (head->kind == SYMM_OOB_NOTICE) { /* `alive` takes it from there */
-        symm__oob_note(run->oob, head, run->scratch);
-        return SYMM_OK;
-    }
     if (oob_is_current(run, head)) {
         /* Steps of one team have numbers in the order in which each rank makes them. */
         if (head->kind == SYMM_OOB_DATA &&
@@ -503,9 +484,8 @@ static symm_status oob_look(struct symm_oob_run *run, struct symm_oob_peer *peer
         peer->can_recv = false;
         return SYMM_OK;
     }
-    if (wire == SYMM_SEQPACKET_OK && bytes == sizeof(head) &&
-        (head.kind == SYMM_OOB_NOTICE ||
-         (oob_is_fail(&head) && oob_is_current(run, &head))))
+    if (wire == SYMM_SEQPACKET_OK && bytes == sizeof(head) && oob_is_fail(&head) &&
+        oob_is_current(run, &head))
         return oob_recv_packet(run, peer, progress);
     peer->settled = true;
     return SYMM_OK;

@@ -8,8 +8,7 @@
  * A member that has all parts sends DONE; a member that has all DONEs leaves, so that
  * a failure to receive is a failure of all members. A member whose exchange fails says
  * FAIL, its last packet of that exchange, with the reason. So a packet of another exchange
- * shows that the peer is there only if it stays the peer's last one for a moment. A NOTICE
- * belongs to no exchange: a team of that tag has failed on a rank of another host.
+ * shows that the peer is there only if it stays the peer's last one for a moment.
  */
 #ifndef SYMM_OOB_PEER_H
 #define SYMM_OOB_PEER_H
@@ -73,8 +72,6 @@ struct symm_oob_run {
  */
 symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
                            bool *progress);
-/* Has a packet been taken for sending, but not left yet? */
-bool symm__oob_unsent(const struct symm_oob_run *run, const struct symm_oob_peer *peer);
 /* Is there something to send to it now? */
 bool symm__oob_owes(const struct symm_oob_run *run, const struct symm_oob_peer *peer);
 symm_status symm__oob_recv(struct symm_oob_run *run, struct symm_oob_peer *peer,

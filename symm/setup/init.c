@@ -151,8 +151,12 @@ static symm_status bootstrap_any(symm_ctx *ctx, const symm_config *config,
 {
     const char *how = symm__option(SYMM_OPTION_BOOTSTRAP);
 
-    if (config->thread_group)
-        return symm__thread_group_join(config->thread_group, ctx, peer_fd);
+    if (config->thread_group) { /* threads are on one host, whatever its name is */
+        symm_status status =
+            symm__thread_group_join(config->thread_group, ctx, peer_fd);
+
+        return status == SYMM_OK ? symm__world_alone(run->world, run->size) : status;
+    }
     if (config->bootstrap)
         return symm__bootstrap_given(run, config->bootstrap, peer_fd);
     if (how && strcmp(how, "store") == 0)
@@ -165,93 +169,81 @@ static symm_status bootstrap_any(symm_ctx *ctx, const symm_config *config,
     return symm__bootstrap_local(run, peer_fd);
 }
 
-/* From each message: the rank's host. */
-static symm_status take_places(symm_ctx *ctx, const struct symm_oob_message *messages)
+/* The way to other hosts, if there are any. Takes the world's listener. */
+static symm_status open_relay(symm_ctx *ctx, struct symm_world *world)
 {
-    struct symm_host *hosts = calloc((size_t)ctx->size, sizeof(*hosts));
-    symm_status status = SYMM_OK;
-
-    if (!hosts)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for the hosts of %d ranks",
-                          ctx->size);
-    for (int r = 0; r < ctx->size && status == SYMM_OK; r++) {
-        if (messages[r].bytes_count != sizeof(*hosts))
-            status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed host", r);
-        else
-            memcpy(&hosts[r], messages[r].bytes, sizeof(*hosts));
-    }
-    if (status == SYMM_OK)
-        status = symm__places_take(ctx, hosts);
-    free(hosts);
-    return status;
-}
-
-/* Where all ranks are. Threads of one process are on one host, whatever its name is. */
-static symm_status find_places(symm_ctx *ctx, double timeout)
-{
-    struct symm_host host = ctx->own_host;
-    struct symm_exchange exchange = {
-        .what = "the start of the job",
-        .tag = SYMM_PLACES_TAG,
-        .members = ctx->room.everyone,
-        .count = ctx->size,
-        .timeout = timeout,
-        .bytes = &host,
-        .bytes_count = sizeof(host),
-    };
+    struct symm_relay_config config = {.rank = ctx->rank,
+                                       .ranks = ctx->size,
+                                       .host = ctx->host_of[ctx->rank],
+                                       .hosts = ctx->hosts,
+                                       .host_of = ctx->host_of,
+                                       .at = ctx->host_at,
+                                       .local = ctx->local,
+                                       .local_fd = ctx->local_fd,
+                                       .local_size = ctx->local_size,
+                                       .listener = world->listener,
+                                       .key = world->key};
+    int *fds, count;
     symm_status status;
 
-    if (ctx->thread_group)
-        host.id = 0;
-    status = symm__exchange(&ctx->oob, &exchange, ctx->room.messages);
-    if (status == SYMM_OK)
-        status = take_places(ctx, ctx->room.messages);
-    symm__oob_messages_finish(ctx->room.messages, ctx->size);
-    for (int r = 0; status == SYMM_OK && r < ctx->size; r++)
-        if (symm__is_far(ctx, r))
-            ctx->oob.far |= (uint64_t)1 << r;
-    return status;
+    if (ctx->hosts == 1)
+        return SYMM_OK;
+    for (int i = 0; i < ctx->local_size; i++)
+        ctx->local_fd[i] = ctx->oob.peer_fd[ctx->local[i]];
+    world->listener = -1;
+    status = symm__relay_open(&config, &ctx->oob.relay);
+    if (status != SYMM_OK)
+        return status;
+    fds = symm__relay_fds(ctx->oob.relay, &count);
+    return symm__forks_add(&ctx->relay_forks, fds, count);
 }
 
-/* Sockets to all peers, after which oob.peer_fd is set, and the places of all ranks. */
+/* The job's ranks have found each other: sockets on this host, a relay to other hosts. */
+static symm_status open_oob(symm_ctx *ctx, struct symm_world *world, int *peer_fd)
+{
+    symm_status status;
+
+    symm__oob_init(&ctx->oob, ctx->rank, ctx->size, peer_fd);
+    status = symm__places_take(ctx, world);
+    if (status != SYMM_OK)
+        return status;
+    ctx->oob.host_of = ctx->host_of;
+    ctx->oob.local_of = ctx->local_of;
+    return open_relay(ctx, world);
+}
+
+/* Sockets to the ranks of this host, after which oob.peer_fd is set; the places of all ranks. */
 static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double timeout)
 {
-    struct symm_tcp **tcp = calloc((size_t)ctx->size, sizeof(struct symm_tcp *));
+    struct symm_world world = {.listener = -1};
     struct symm_bootstrap_run run = {
         .rank = ctx->rank,
         .size = ctx->size,
         .key = ctx->job.key,
         .secret = ctx->job.has_secret ? ctx->job.secret : NULL,
         .timeout = timeout,
+        .world = &world,
     };
     int *peer_fd = malloc((size_t)ctx->size * sizeof(*peer_fd));
     symm_status status;
 
-    if (!peer_fd || !tcp) {
-        status = symm__fail(SYMM_ERR_NOMEM, "no memory for %d sockets", ctx->size);
-        goto err_memory;
-    }
-    run.tcp = tcp;
+    if (!peer_fd)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %d sockets", ctx->size);
     for (int r = 0; r < ctx->size; r++)
         peer_fd[r] = -1;
     status = symm__forks_add(&ctx->forks, peer_fd, ctx->size);
-    if (status != SYMM_OK)
-        goto err_memory;
+    if (status != SYMM_OK) {
+        free(peer_fd);
+        return status;
+    }
     status = bootstrap_any(ctx, config, &run, peer_fd);
-    if (status != SYMM_OK)
-        goto err_forks;
-    symm__oob_init(&ctx->oob, ctx->rank, ctx->size, peer_fd);
-    ctx->oob.tcp = tcp;
-    for (int r = 0; r < ctx->size; r++)
-        if (tcp[r])
-            ctx->oob.far |= (uint64_t)1 << r;
-    return find_places(ctx, timeout);
-
-err_forks:
-    symm__forks_remove(&ctx->forks);
-err_memory:
-    free(tcp);
-    free(peer_fd);
+    if (status != SYMM_OK) {
+        symm__forks_remove(&ctx->forks);
+        free(peer_fd);
+        return status;
+    }
+    status = open_oob(ctx, &world, peer_fd);
+    symm__world_finish(&world);
     return status;
 }
 
@@ -346,23 +338,22 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, i
     return SYMM_OK;
 }
 
-/* Will this rank still take part in the exchange? */
+/* Will this rank still take part in the exchange? Of one on another host: has its team not failed? */
 static bool link_alive(void *arg, int rank)
 {
     symm_ctx *ctx = arg;
-    const struct symm_control *control;
+    const struct symm_control *control = symm__control(ctx, rank);
+    struct symm_relay_report report;
     const char *why;
 
+    if (symm__is_far(ctx, rank))
+        return symm__relay_state(ctx->oob.relay, rank) == SYMM_RELAY_ALIVE &&
+               !(ctx->in_rendezvous &&
+                 symm__oob_reported(&ctx->oob, ctx->in_rendezvous->uid, &report));
     for (int m = 0; ctx->in_rendezvous && m < ctx->in_rendezvous->size; m++)
         if (ctx->in_rendezvous->world_rank[m] == rank &&
             symm__team_record_of(ctx->in_rendezvous, m) != SYMM_OK)
             return false;
-    if (symm__is_far(ctx, rank))
-        return symm__oob_poll(&ctx->oob, rank) &&
-               !(ctx->in_rendezvous &&
-                 symm__oob_reported(&ctx->oob, ctx->in_rendezvous->uid));
-
-    control = symm__control(ctx, rank);
     return !control || symm__process_check(symm__process(ctx, rank), &control->live,
                                            &why) != SYMM_ERR_PEER_DEAD;
 }
@@ -485,13 +476,10 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     symm__notifier_open(&c->notifier);
     status = own_process_create(c);
     if (status == SYMM_OK)
-        status = symm__host_identify(&c->own_host);
-    if (status == SYMM_OK)
         status = symm__settings_job(c, config);
-    if (status == SYMM_OK && c->job.size > SYMM_OOB_MAX)
-        status =
-            symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; this version takes up to %d",
-                       c->job.size, SYMM_OOB_MAX);
+    if (status == SYMM_OK && c->job.size > SYMM_RANKS_MAX)
+        status = symm__fail(SYMM_ERR_UNSUPPORTED, "%d ranks; a job has up to %d",
+                            c->job.size, SYMM_RANKS_MAX);
     if (status == SYMM_OK) {
         c->rank = c->job.rank;
         c->size = c->job.size;
@@ -560,6 +548,7 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
 
 static void link_close(symm_ctx *ctx)
 {
+    symm__forks_remove(&ctx->relay_forks);
     symm__forks_remove(&ctx->forks);
     symm__oob_finish(&ctx->oob);
 }
@@ -573,6 +562,8 @@ void symm_finalize(symm_ctx *ctx)
     forked = ctx->own_process && *ctx->own_process != 1;
     if (forked) { /* memory only: threads, sockets and pages belong to the parent */
         symm__liveness_abandon(ctx->liveness);
+        symm__relay_abandon(ctx->oob.relay);
+        ctx->oob.relay = NULL;
         ctx->liveness = NULL;
         ctx->hook_count = 0;
     } else if (ctx->device_ops) {
@@ -587,8 +578,6 @@ void symm_finalize(symm_ctx *ctx)
         symm__notifier_drain(&ctx->notifier);
     symm__record_close(ctx, forked);
     symm__liveness_destroy(ctx->liveness);
-    if (!forked)
-        symm__oob_leave(&ctx->oob);
     if (ctx->hosts <= 1)
         link_close(ctx); /* else teams are watched by it until they go */
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
