@@ -22,6 +22,7 @@
 
 #include <cmocka.h>
 
+#include "core/slots.h"
 #include "core/team.h"
 #include "select/select.h"
 #include "setup/thread_group.h"
@@ -333,15 +334,18 @@ static int leave_late(symm_ctx *ctx, void *arg)
         symm_team_destroy(team);
         atomic_store(&leaving, 2);
     } else {
-        uint64_t place = UINT64_C(1) << team->slot;
+        struct symm_slots held;
+        const int place = team->slot;
 
         symm_team_destroy(team);
         CHECK(harness_until(&leaving, 1));
         harness_sleep(0.02); /* for it to be in the call */
-        CHECK(symm__thread_group_held(ctx->thread_group, s.rank) & place);
+        held = symm__thread_group_held(ctx->thread_group, s.rank);
+        CHECK(symm__slots_has(&held, place));
         CHECK_OK(symm_signal(s.team, 0, 3, NULL, NULL));
         CHECK(harness_until(&leaving, 2));
-        CHECK((symm__thread_group_held(ctx->thread_group, s.rank) & place) == 0);
+        held = symm__thread_group_held(ctx->thread_group, s.rank);
+        CHECK(!symm__slots_has(&held, place));
     }
     stage_close(&s);
     return 0;

@@ -445,9 +445,10 @@ static void segments_outside_the_range(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
-/* What segments.c sends: a digest, how many segments, bytes of registrations, the segments. */
+/* What segments.c sends: a digest, how many segments, bytes of registrations, where the segments
+ * end, the segments. */
 struct list {
-    uint64_t digest, segments, registered;
+    uint64_t digest, segments, registered, end;
     struct {
         uint64_t offset, bytes;
     } segment[2];
@@ -467,8 +468,8 @@ static int body_lists(symm_ctx *ctx, void *arg)
         {0, sizeof(struct list), 0, 0},
         {1, offsetof(struct list, segment), 1, 0},
         {UINT64_MAX, sizeof(struct list), 2, 0},
-        {UINT64_C(1) << 60, 24, 0, 0},
-        {0, 23, 0, 0},
+        {UINT64_C(1) << 60, offsetof(struct list, segment), 0, 0},
+        {0, offsetof(struct list, segment) - 1, 0, 0},
         {0, 0, 0, 0},
         {1, sizeof(struct list), 0, 16},
         {0, sizeof(struct list), 0, UINT64_MAX},

@@ -227,13 +227,12 @@ void symm__channel_init(struct symm_team_channel *channel)
     state->spin = ctx->spin;
     state->rank = team->rank;
     state->size = team->size;
-    for (int m = 0; m < team->size; m++) {
-        if (!team->pad[m]) /* on another host: kernels run on the parts of hosts */
-            continue;
+    /* Of a team over several hosts nothing is awaited here: kernels run on its parts. */
+    for (int m = 0; !team->spans && m < team->size; m++) {
         state->slots[m] = team->pad[m]->channel[channel->index].slot;
         state->base[m] = symm__heap_base(ctx, team->world_rank[m]);
     }
-    state->sleepers = &team->pad[team->rank]->wake[channel->index].sleepers;
+    state->sleepers = &team->pad[team->local_rank]->wake[channel->index].sleepers;
     state->slow_wait = symm__slow_wait;
     state->wake = symm__slow_wake;
     state->owner = channel;

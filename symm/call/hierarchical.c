@@ -179,19 +179,40 @@ static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
                                  call.site);
 }
 
+/* Kept from call to call: it grows only at the first call over so many ranks. */
+static symm_status room_for_tags(struct symm_hierarchy *hierarchy, int count,
+                                 uint64_t **tags)
+{
+    if (count > hierarchy->tags_room) {
+        uint64_t *grown =
+            realloc(hierarchy->tags, (size_t)count * sizeof(*hierarchy->tags));
+
+        if (!grown)
+            return symm__fail(SYMM_ERR_NOMEM, "no memory for the tags of %d ranks",
+                              count);
+        hierarchy->tags = grown;
+        hierarchy->tags_room = count;
+    }
+    *tags = hierarchy->tags;
+    return SYMM_OK;
+}
+
 /* Checks that all ranks of the communicator make this call. */
 static symm_status announce(struct run *run, struct symm_engine_comm *comm,
                             const int *ranks, int count)
 {
     const symm_team *team = run->team;
-    uint64_t mine = run->args->site.tag, tags[SYMM_MAX_RANKS];
-    struct symm_engine_request step =
-        step_of(run, SYMM_KIND_ALL_GATHER, &mine, tags, 1, 0);
+    uint64_t mine = run->args->site.tag, *tags = NULL;
+    struct symm_engine_request step;
     char text[176];
     symm_status status;
 
     if (team->device_ops)
         return SYMM_OK;
+    status = room_for_tags(run->hierarchy, count, &tags);
+    if (status != SYMM_OK)
+        return status;
+    step = step_of(run, SYMM_KIND_ALL_GATHER, &mine, tags, 1, 0);
     step.dtype = SYMM_UINT64;
     status = engine_run(run, comm, &step);
     for (int i = 0; status == SYMM_OK && i < count; i++) {
@@ -268,7 +289,7 @@ static symm_status reduce_leaders(struct run *run, const char *in, char *out,
 static symm_status all_reduce(struct run *run)
 {
     const struct symm_args *args = run->args;
-    size_t places = (size_t)run->hierarchy->sizes[run->hierarchy->at];
+    size_t places = (size_t)run->hierarchy->places;
     size_t part = (enum way)args->barriers == RAILS ? args->count / places : 0;
     size_t most = part * places * run->element;
     const char *in = args->in;
@@ -292,7 +313,7 @@ static symm_status reduce_scatter(struct run *run)
 {
     const struct symm_args *args = run->args;
     size_t block = args->count * run->element;
-    size_t places = (size_t)run->hierarchy->sizes[0];
+    size_t places = (size_t)run->hierarchy->places;
     void *sums;
     symm_status status =
         symm__workspace_get(run->channel, (size_t)run->hierarchy->hosts * block, &sums);
@@ -310,7 +331,7 @@ static symm_status all_gather(struct run *run)
 {
     const struct symm_args *args = run->args;
     size_t block = args->count * run->element;
-    size_t places = (size_t)run->hierarchy->sizes[0];
+    size_t places = (size_t)run->hierarchy->places;
     void *parts;
     symm_status status = symm__workspace_get(
         run->channel, (size_t)run->hierarchy->hosts * block, &parts);
@@ -329,7 +350,10 @@ static int rail_rank(const struct symm_hierarchy *hierarchy, int host)
 {
     int i = 0;
 
-    while (i + 1 < hierarchy->rail_count && hierarchy->host[hierarchy->rail[i]] != host)
+    if (hierarchy->regular)
+        return host;
+    while (i + 1 < hierarchy->rail_count &&
+           symm__hierarchy_host(hierarchy, hierarchy->rail[i]) != host)
         i++;
     return i;
 }
@@ -338,7 +362,8 @@ static symm_status broadcast(struct run *run)
 {
     const struct symm_args *args = run->args;
     const struct symm_hierarchy *hierarchy = run->hierarchy;
-    int host = hierarchy->host[args->root], local = hierarchy->local[args->root];
+    int host = symm__hierarchy_host(hierarchy, args->root);
+    int local = symm__hierarchy_place(hierarchy, args->root);
     int relay = hierarchy->equal ? local : 0; /* gets the data first on each host */
     bool there = hierarchy->at == host;
     const void *from = hierarchy->here == local && there ? args->in : args->out;
@@ -412,7 +437,7 @@ static symm_status steps(struct run *run)
         return barrier(run);
     if ((enum way)run->args->barriers == FLAT)
         return flat(run);
-    if ((enum way)run->args->barriers == RAILS && run->hierarchy->sizes[0] == 1)
+    if ((enum way)run->args->barriers == RAILS && run->hierarchy->places == 1)
         return rail_alone(run);
     switch (kind) {
     case SYMM_KIND_ALL_REDUCE:

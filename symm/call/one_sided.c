@@ -53,8 +53,8 @@ static uint32_t name_tag(const char *name)
 
 static void raise_signal(symm_team *team, const struct transfer *t)
 {
-    struct symm_pad *pad = team->pad[t->peer];
-    uint64_t *word = &pad->signals[team->rank][t->signal];
+    struct symm_pad *pad = team->pad[symm__team_place(team, t->peer)];
+    uint64_t *word = &pad->signals[team->local_rank][t->signal];
 
     /* release: pairs with the acquire in symm__wait_signal of the receiver */
     symm_device_word_store(word, symm_device_word(t->tag, t->count));
@@ -110,7 +110,7 @@ static uint32_t *counter_of(const struct transfer *t)
     symm_team *team = t->team;
     uint32_t *counters = t->waits ? team->awaited : team->sent;
 
-    return &counters[t->peer * SYMM_SIGNALS + t->signal];
+    return &counters[symm__team_place(team, t->peer) * SYMM_SIGNALS + t->signal];
 }
 
 static symm_status launch_device(struct transfer *t, const char *what, void *stream,

@@ -27,7 +27,7 @@ struct run {
     int count;
     double timeout;
     const char *what, *site;
-    bool named[SYMM_MAX_RANKS]; /* by team rank: a receive of the call names it */
+    bool named[SYMM_MAX_LOCAL_RANKS]; /* by team rank: a receive of the call names it */
 };
 
 /* ---- One ring -------------------------------------------------------------------- */

@@ -218,7 +218,7 @@ static symm_status look_at_all(const struct stall *stall)
 /* "rank 2 and rank 5": the members that have not arrived. Returns their number. */
 static int list_missing(const struct stall *stall, char *text, size_t bytes, int *one)
 {
-    int missing[SYMM_MAX_RANKS], count = 0;
+    int missing[SYMM_MAX_LOCAL_RANKS], count = 0;
     uint64_t value;
 
     for (int m = 0; m < stall->team->size; m++) {
@@ -391,13 +391,14 @@ static symm_status signal_check(symm_team *team, int peer, int signal, uint64_t 
 symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t count,
                               uint32_t tag, const char *site, double timeout)
 {
-    struct symm_pad *pad = team->pad[team->rank];
-    struct stall stall = {.team = team,
-                          .wait = {.word = &pad->signals[peer][signal],
-                                   .wake = &pad->wake[SYMM_HOST_CHANNELS],
-                                   .timeout = timeout},
-                          .signal = signal,
-                          .site = site};
+    struct symm_pad *pad = team->pad[team->local_rank];
+    struct stall stall = {
+        .team = team,
+        .wait = {.word = &pad->signals[symm__team_place(team, peer)][signal],
+                 .wake = &pad->wake[SYMM_HOST_CHANNELS],
+                 .timeout = timeout},
+        .signal = signal,
+        .site = site};
     uint64_t seen = 0;
     char where[SYMM_SITE_NAME_BYTES + 24];
 

@@ -32,8 +32,6 @@
 #define SYMM_ENTRIES     (SYMM_SITES + 2) /* calls that a channel has memory for */
 
 /* Ranks that are threads of one process; the memory goes when the group does. */
-#define SYMM_MAX_RANKS SYMM_MAX_LOCAL_RANKS
-
 struct symm_thread_group {
     int size;
     pthread_mutex_t lock;

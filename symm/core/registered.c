@@ -23,8 +23,8 @@ struct symm_registration {
     bool shared, settled;
     struct symm_mem_hold *mem; /* NULL: not of symm_mem_alloc */
     struct symm_own_run own;
-    struct symm_opened *peer[SYMM_MAX_RANKS]; /* by team rank */
-    uint64_t offset[SYMM_MAX_RANKS];          /* of their memory in the run */
+    struct symm_opened *peer[SYMM_MAX_LOCAL_RANKS]; /* by place */
+    uint64_t offset[SYMM_MAX_LOCAL_RANKS];          /* of their memory in the run */
 };
 
 /* One registration in a message, whose size gives their count. */
@@ -72,9 +72,9 @@ symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
 
 static void peers_drop(symm_team *team, struct symm_registration *r)
 {
-    for (int m = 0; m < team->size; m++) {
-        symm__run_drop(team->ctx, r->peer[m]);
-        r->peer[m] = NULL;
+    for (int p = 0; p < team->local_size; p++) {
+        symm__run_drop(team->ctx, r->peer[p]);
+        r->peer[p] = NULL;
     }
 }
 
@@ -197,6 +197,7 @@ static struct symm_registration *new_at(const symm_team *team, uint64_t index)
 symm_status symm__registered_map(symm_team *team, int member, const void *bytes,
                                  size_t count, const int *fds, int fds_count)
 {
+    const int place = symm__team_place(team, member);
     const char *at = bytes;
 
     for (; count >= sizeof(struct wire_registration);
@@ -211,14 +212,14 @@ symm_status symm__registered_map(symm_team *team, int member, const void *bytes,
         mine = new_at(team, wire.index);
         used = member != team->rank ? symm__run_fds(&wire.run) : 0;
         if (!is_sound(&wire, mine) || used > fds_count ||
-            (member != team->rank && mine->peer[member]))
+            (member != team->rank && mine->peer[place]))
             break;
         if (member != team->rank) {
             status = symm__run_get(team->ctx, team->world_rank[member], &wire.run, fds,
-                                   &mine->peer[member]);
+                                   &mine->peer[place]);
             if (status != SYMM_OK)
                 return status;
-            mine->offset[member] = wire.offset;
+            mine->offset[place] = wire.offset;
             fds += used;
             fds_count -= used;
         }
@@ -233,12 +234,11 @@ symm_status symm__registered_map(symm_team *team, int member, const void *bytes,
 symm_status symm__registered_check(const symm_team *team)
 {
     for (const struct symm_registration *r = team->registrations; r; r = r->next)
-        for (int m = 0; is_new(r) && m < team->size; m++)
-            if (m != team->rank && !symm__is_far(team->ctx, team->world_rank[m]) &&
-                !r->peer[m])
+        for (int p = 0; is_new(r) && p < team->local_size; p++)
+            if (p != team->local_rank && !r->peer[p])
                 return symm__fail(SYMM_ERR_REFUSED,
                                   "rank %d did not send its registration of %zu bytes",
-                                  team->world_rank[m], r->bytes);
+                                  symm__team_rank_at(team, p), r->bytes);
     return SYMM_OK;
 }
 
@@ -302,11 +302,13 @@ void symm__registered_close(symm_team *team)
 static void *address(const symm_team *team, const struct symm_registration *r, int peer,
                      size_t at)
 {
+    const int place = symm__team_place(team, peer);
+
     if (peer == team->rank)
         return r->ptr + at;
-    if (!r->shared || !r->peer[peer])
+    if (place < 0 || !r->shared || !r->peer[place])
         return NULL;
-    return symm__run_at(r->peer[peer]) + r->offset[peer] + at;
+    return symm__run_at(r->peer[place]) + r->offset[place] + at;
 }
 
 void *symm__registered_ptr(const symm_buffer *buffer, int peer)

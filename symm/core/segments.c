@@ -6,13 +6,14 @@
  * carries all new segments of all ranks, then one that reports whether every rank could map
  * them: a rank that could not makes all go back. (If the second exchange itself ends
  * differently on two ranks, by a death or the deadline, the next sharing is refused.)
- * Members on other hosts take part: where their memory would be, nothing is mapped.
+ * Members on other hosts take part: of them only where their memory ends is looked at.
  * Refuses: segments outside the team's range, not of whole granules, or not adjoining what
  * that rank shared before; a rank whose segments do not cover the pad, the scratch, the
  * plan's arena and every live buffer of the team. Every rank refuses in the same step.
  */
 #include "core/segments.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct wire_head {
     uint64_t digest;
     uint64_t segments;
     uint64_t registered; /* bytes */
+    uint64_t end;        /* of all segments, in the heap */
 };
 
 struct wire_segment {
@@ -110,7 +112,7 @@ static size_t first_new(const symm_team *team)
     size_t first = 0;
 
     while (first < team->segment_count &&
-           team->segments[first].offset < team->extent[team->rank])
+           team->segments[first].offset < team->extent[team->local_rank])
         first++;
     return first;
 }
@@ -142,8 +144,10 @@ static symm_status pack(const symm_team *team, uint64_t digest, struct message *
             symm__fail(SYMM_ERR_NOMEM, "no memory for a list of %zu segments", fresh);
         goto out;
     }
-    *message->head = (struct wire_head){
-        .digest = digest, .segments = fresh, .registered = registered};
+    *message->head = (struct wire_head){.digest = digest,
+                                        .segments = fresh,
+                                        .registered = registered,
+                                        .end = symm__memory_committed(team)};
     wire = (struct wire_segment *)(message->head + 1);
     for (size_t i = 0; i < fresh; i++) {
         wire[i].offset = team->segments[first + i].offset;
@@ -197,25 +201,27 @@ static symm_status import_failed(const symm_team *team, int member, uint64_t off
     return symm__fail_quiet(status, sentence);
 }
 
-static symm_status import_one(symm_team *team, int member,
+/* Of a member on this host, at that place. */
+static symm_status import_one(symm_team *team, int place,
                               struct symm_oob_message *message, size_t index)
 {
     symm_ctx *ctx = team->ctx;
+    const int member = team->local[place];
     struct wire_segment wire;
     symm_status status;
 
     memcpy(&wire,
            (char *)message->bytes + sizeof(struct wire_head) + index * sizeof(wire),
            sizeof(wire));
-    if (wire.offset != team->extent[member] || wire.bytes == 0 ||
+    if (wire.offset != team->extent[place] || wire.bytes == 0 ||
         wire.bytes % ctx->granularity != 0 || wire.bytes > team->end - wire.offset)
         return symm__fail(
             SYMM_ERR_REFUSED,
             "rank %d shares a segment at offset %llu of %llu bytes where one "
             "at %zu was expected",
             team->world_rank[member], (unsigned long long)wire.offset,
-            (unsigned long long)wire.bytes, team->extent[member]);
-    if (member != team->rank && !symm__is_far(ctx, team->world_rank[member])) {
+            (unsigned long long)wire.bytes, team->extent[place]);
+    if (member != team->rank) {
         char *at = own_address(team, member, wire.offset);
 
         status = ctx->thread_group ? ctx->ops->reach(ctx->backend, at, wire.bytes)
@@ -224,7 +230,7 @@ static symm_status import_one(symm_team *team, int member,
         if (status != SYMM_OK)
             return import_failed(team, member, wire.offset, status);
     }
-    team->extent[member] += wire.bytes;
+    team->extent[place] += wire.bytes;
     return SYMM_OK;
 }
 
@@ -242,17 +248,17 @@ static symm_status map_registered(symm_team *team, int member,
                                 fds ? message->fds_count - (int)head->segments : 0);
 }
 
-/* Maps what all members sent. On error extents say how far it came. */
+/* Maps what the members on this host sent. On error extents say how far it came. */
 static symm_status import_all(symm_team *team, struct symm_oob_message *messages)
 {
-    for (int m = 0; m < team->size; m++) {
+    for (int p = 0; p < team->local_size; p++) {
+        const int m = team->local[p];
         struct wire_head head;
         symm_status status = unpack(team, m, &messages[m], &head);
 
         for (size_t i = 0; status == SYMM_OK && i < head.segments; i++)
-            status = import_one(team, m, &messages[m], i);
-        if (status == SYMM_OK && head.registered > 0 &&
-            !symm__is_far(team->ctx, team->world_rank[m]))
+            status = import_one(team, p, &messages[m], i);
+        if (status == SYMM_OK && head.registered > 0)
             status = map_registered(team, m, &messages[m], &head);
         if (status != SYMM_OK)
             return status;
@@ -277,51 +283,82 @@ static size_t extent_needed(const symm_team *team)
     return needed;
 }
 
-/* The first member whose memory ends before that; team->size: there is none. */
-static int find_short(const symm_team *team)
-{
-    const size_t needed = extent_needed(team);
-    int m = 0;
+/* What the members have sent, summed up. */
+struct survey {
+    size_t fresh;   /* segments and registrations */
+    size_t end;     /* where a member's memory ends at least, as it says */
+    size_t far_end; /* where the memory of members on other hosts ends at least, */
+    int far_member; /* and of which; -1: there are none */
+};
 
-    while (m < team->size && team->extent[m] >= needed)
-        m++;
-    return m;
+static symm_status survey_all(const symm_team *team,
+                              const struct symm_oob_message *messages,
+                              uint64_t *digests, struct survey *survey)
+{
+    *survey = (struct survey){.end = SIZE_MAX, .far_end = SIZE_MAX, .far_member = -1};
+    for (int m = 0; m < team->size; m++) {
+        struct wire_head head;
+        symm_status status = unpack(team, m, &messages[m], &head);
+
+        if (status != SYMM_OK)
+            return status;
+        digests[m] = head.digest;
+        survey->fresh += head.segments + head.registered;
+        survey->end = head.end < survey->end ? head.end : survey->end;
+        if (head.end >= survey->far_end || symm__team_place(team, m) >= 0)
+            continue;
+        survey->far_end = head.end;
+        survey->far_member = m;
+    }
+    return SYMM_OK;
+}
+
+/* The member whose memory ends first, and where. */
+static int find_least(const symm_team *team, const struct survey *survey, size_t *end)
+{
+    int least = survey->far_member;
+
+    *end = survey->far_end;
+    for (int p = 0; p < team->local_size; p++)
+        if (least < 0 || team->extent[p] < *end) {
+            *end = team->extent[p];
+            least = team->local[p];
+        }
+    return least;
 }
 
 /* A member that is short would leave its peers' pointers unmapped. */
-static symm_status check_extents(const symm_team *team)
+static symm_status check_extents(const symm_team *team, const struct survey *survey)
 {
-    const int m = find_short(team);
+    size_t end;
+    const int m = find_least(team, survey, &end);
 
-    if (m == team->size)
+    if (end >= extent_needed(team))
         return SYMM_OK;
     return symm__fail(SYMM_ERR_REFUSED,
                       "rank %d shares memory up to offset %zu, but the team's pad and "
                       "buffers reach %zu; does that rank run this version of libsymm, "
                       "undamaged?",
-                      team->world_rank[m], team->extent[m], extent_needed(team));
+                      team->world_rank[m], end, extent_needed(team));
 }
 
 static void import_undo(symm_team *team, const size_t *before)
 {
     symm_ctx *ctx = team->ctx;
 
-    for (int m = 0; m < team->size; m++) {
-        if (!ctx->thread_group && m != team->rank && team->extent[m] > before[m] &&
-            !symm__is_far(ctx, team->world_rank[m]))
-            ctx->ops->unmap(ctx->backend, own_address(team, m, before[m]),
-                            team->extent[m] - before[m]);
-        team->extent[m] = before[m];
+    for (int p = 0; p < team->local_size; p++) {
+        if (!ctx->thread_group && p != team->local_rank && team->extent[p] > before[p])
+            ctx->ops->unmap(ctx->backend, own_address(team, team->local[p], before[p]),
+                            team->extent[p] - before[p]);
+        team->extent[p] = before[p];
     }
 }
 
-static void shared_done(symm_team *team)
+static void shared_done(symm_team *team, const struct survey *survey)
 {
-    size_t shared = team->extent[0];
+    size_t shared;
 
-    for (int m = 1; m < team->size; m++)
-        if (team->extent[m] < shared)
-            shared = team->extent[m];
+    (void)find_least(team, survey, &shared);
     /* Calls of other threads' streams look at it meanwhile: never too large a value. */
     __atomic_store_n(&team->shared, shared, __ATOMIC_RELEASE);
     for (size_t i = 0; i < team->segment_count; i++) {
@@ -333,20 +370,21 @@ static void shared_done(symm_team *team)
 
 /* The second step: all ranks could map everything, or all go back. */
 static symm_status import_agreed(symm_team *team, const char *what, double timeout,
-                                 struct symm_oob_message *messages)
+                                 const struct survey *survey)
 {
-    struct symm_oob_message acks[SYMM_MAX_RANKS] = {0};
-    size_t before[SYMM_MAX_RANKS];
+    struct symm_room *room = &team->ctx->room;
+    size_t before[SYMM_MAX_LOCAL_RANKS];
     symm_status status;
 
     memcpy(before, team->extent, sizeof(before));
-    status = import_all(team, messages);
+    status = import_all(team, room->messages);
     if (status == SYMM_OK)
-        status = check_extents(team);
+        status = check_extents(team, survey);
     if (status == SYMM_OK)
         status = symm__registered_check(team);
-    status = symm__team_exchange(team, what, timeout, status, NULL, 0, NULL, 0, acks);
-    symm__oob_messages_finish(acks, team->size);
+    status =
+        symm__team_exchange(team, what, timeout, status, NULL, 0, NULL, 0, room->acks);
+    symm__oob_messages_finish(room->acks, team->size);
     if (status != SYMM_OK) {
         import_undo(team, before);
         symm__registered_undo(team);
@@ -358,34 +396,29 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
                                symm_status mine, uint64_t digest, symm_agree_fn agree)
 {
     const struct symm_device_ops *device = team->ctx->device_ops;
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
-    uint64_t digests[SYMM_MAX_RANKS];
+    struct symm_room *room = &team->ctx->room;
     struct message message = {0};
-    struct wire_head peer;
-    size_t fresh = 0;
+    struct survey survey;
     symm_status status;
 
     if (mine == SYMM_OK)
         mine = pack(team, digest, &message);
     status = symm__team_exchange(team, what, timeout, mine, message.head, message.bytes,
-                                 message.fds, message.fds_count, messages);
+                                 message.fds, message.fds_count, room->messages);
     free(message.head);
     free(message.fds);
-    for (int m = 0; status == SYMM_OK && m < team->size; m++) {
-        status = unpack(team, m, &messages[m], &peer);
-        digests[m] = peer.digest;
-        fresh += status == SYMM_OK ? peer.segments + peer.registered : 0;
-    }
+    if (status == SYMM_OK)
+        status = survey_all(team, room->messages, room->words, &survey);
     if (status == SYMM_OK && agree)
-        status = agree(team, digests);
+        status = agree(team, room->words);
     /* A rank that is short of memory without new segments is reported to all likewise. */
-    if (status == SYMM_OK && (fresh > 0 || find_short(team) < team->size))
-        status = import_agreed(team, what, timeout, messages);
+    if (status == SYMM_OK && (survey.fresh > 0 || survey.end < extent_needed(team)))
+        status = import_agreed(team, what, timeout, &survey);
     if (status == SYMM_OK) {
-        shared_done(team);
+        shared_done(team, &survey);
         symm__registered_done(team);
     }
-    symm__oob_messages_finish(messages, team->size);
+    symm__oob_messages_finish(room->messages, team->size);
     return status == SYMM_OK && device ? device->memory_shared(team, timeout) : status;
 }
 
@@ -403,13 +436,13 @@ void symm__memory_release(symm_team *team)
             close(segment->handle);
     }
     /* Threads share one mapping that a peer may still read: it goes with the group. */
-    for (int m = 0; !ctx->thread_group && m < team->size; m++) {
-        if (symm__is_far(ctx, team->world_rank[m]))
-            continue;
-        size_t end = m == team->rank ? symm__memory_committed(team) : team->extent[m];
+    for (int p = 0; !ctx->thread_group && p < team->local_size; p++) {
+        size_t end =
+            p == team->local_rank ? symm__memory_committed(team) : team->extent[p];
 
         if (end > team->begin)
-            ctx->ops->unmap(ctx->backend, own_address(team, m, team->begin),
+            ctx->ops->unmap(ctx->backend,
+                            own_address(team, team->local[p], team->begin),
                             end - team->begin);
     }
     free(team->segments);

@@ -48,12 +48,12 @@ void symm__team_describe(symm_team *team)
     struct symm_device_team *device = &team->device;
 
     device->layout = SYMM_DEVICE_LAYOUT;
-    device->rank = team->rank;
-    device->size = team->size;
+    device->rank = team->local_rank;
+    device->size = team->local_size;
     device->timeout = (uint64_t)(ctx->timeout * 1e9);
     device->pad = team->begin;
-    for (int m = 0; m < team->size; m++)
-        device->base[m] = symm__heap_base(ctx, team->world_rank[m]);
+    for (int p = 0; p < team->local_size; p++)
+        device->base[p] = symm__heap_base(ctx, symm__team_rank_at(team, p));
 }
 
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
@@ -126,19 +126,29 @@ int symm_team_world_rank(const symm_team *team, int rank)
     return team && rank >= 0 && rank < team->size ? team->world_rank[rank] : -1;
 }
 
+/* The same of teams over several hosts, member by member; without memory for that: false. */
+static bool contains_all(const symm_team *big, const symm_team *small)
+{
+    bool *has = calloc((size_t)big->ctx->size, sizeof(*has)), all = has != NULL;
+
+    for (int m = 0; has && m < big->size; m++)
+        has[big->world_rank[m]] = true;
+    for (int m = 0; all && m < small->size; m++)
+        all = has[small->world_rank[m]];
+    free(has);
+    return all;
+}
+
 bool symm__team_contains(const symm_team *big, const symm_team *small)
 {
     if (big == small || big->slot == 0)
         return true;
-    for (int m = 0; m < small->size; m++) {
-        bool found = false;
-
-        for (int i = 0; i < big->size && !found; i++)
-            found = big->world_rank[i] == small->world_rank[m];
-        if (!found)
+    if (small->size > big->size)
+        return false;
+    for (int p = 0; p < small->local_size; p++)
+        if (big->place_of[big->ctx->local_of[symm__team_rank_at(small, p)]] < 0)
             return false;
-    }
-    return true;
+    return !small->spans || contains_all(big, small);
 }
 
 /* Where ptr is in this rank's heap; from stride on: outside it. */
@@ -249,14 +259,6 @@ symm_status symm__channel_cache(struct symm_team_channel *channel)
     if (!channel->prepared)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a channel's call cache");
     return SYMM_OK;
-}
-
-bool symm__team_spans(const symm_team *team)
-{
-    for (int m = 0; m < team->size; m++)
-        if (symm__is_far(team->ctx, team->world_rank[m]))
-            return true;
-    return false;
 }
 
 symm_status symm__team_reach(const char *what, const symm_team *team, int peer)

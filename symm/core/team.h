@@ -87,18 +87,25 @@ struct symm_team_channel {
     struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
 };
 
+/* Where a member of a hierarchical team is. */
+struct symm_seat {
+    uint16_t host;  /* numbered by their lowest team ranks */
+    uint16_t place; /* its rank in its host's part */
+};
+
 struct symm_hierarchy {
     symm_team *local_team; /* the ranks on this host, in order; owned */
     int hosts;
-    int host[SYMM_MAX_RANKS];   /* by team rank, numbered by their lowest rank */
-    int local[SYMM_MAX_RANKS];  /* by team rank: its rank in its host's part */
-    int sizes[SYMM_MAX_RANKS];  /* by host */
-    int leader[SYMM_MAX_RANKS]; /* by host: team rank of its first */
-    int at, here;               /* own host, own rank in its part */
-    bool equal;                 /* hosts have equally many ranks, */
-    bool regular;               /* and rank = host x size + place there */
+    int at, here;           /* own host, own rank in its part */
+    int places;             /* ranks of the own host */
+    bool equal;             /* hosts have equally many ranks, */
+    bool regular;           /* and rank = host x places + place there */
+    struct symm_seat *seat; /* [size], by team rank; NULL: it is regular; owned */
     int rail_count;
-    int rail[SYMM_MAX_RANKS]; /* team ranks of the own rail; alone, if it has none */
+    int *rail; /* team ranks of the own rail; alone, if it has none; owned */
+    uint64_t
+        *tags; /* of the call whose turn it is; NULL: none was compared yet; owned */
+    int tags_room;            /* how many they may be */
     double looked;            /* at the ranks of other hosts; with the context locked */
     uint64_t tickets, served; /* calls that were made, that have run */
     pthread_mutex_t turn;
@@ -112,7 +119,14 @@ struct symm_team {
     uint32_t number; /* for people; equal on all members; 0: not agreed on yet */
     char name[SYMM_TEAM_NAME_BYTES]; /* for people, on this rank; "": none */
     int rank, size;
-    int *world_rank;   /* [size]; owned */
+    int *world_rank; /* [size]; owned */
+    bool spans;      /* its ranks are on several hosts */
+    /* The members on this host; memory and signals are theirs alone. A member's place is its
+     * index here: of a team that does not span hosts its team rank. */
+    int local_rank, local_size;      /* the own place, and how many they are */
+    int local[SYMM_MAX_LOCAL_RANKS]; /* team ranks, ascending */
+    int8_t
+        place_of[SYMM_MAX_LOCAL_RANKS]; /* by the context's local_of; -1: no member */
     uint32_t sequence; /* of exchanges */
     uint64_t before;   /* tag of the exchange that the next one follows; 0: its own */
     bool agreed;       /* all members are known to come to the next exchange */
@@ -123,9 +137,8 @@ struct symm_team {
     size_t begin, end;  /* its range: pad first, scratch, then the heap */
     size_t scratch_bytes;
     struct symm_heap heap;
-    size_t extent
-        [SYMM_MAX_RANKS]; /* by team rank: end of its memory that is mapped here */
-    size_t shared;        /* up to here every member's memory is mapped everywhere */
+    size_t extent[SYMM_MAX_LOCAL_RANKS]; /* by place: end of its memory, mapped here */
+    size_t shared; /* up to here every member's memory is mapped on its whole host */
     struct symm_segment *segments; /* in order of offset; owned */
     size_t segment_count, segment_capacity;
     symm_buffer **buffers; /* sorted by alloc_id, then offset; owned */
@@ -136,15 +149,17 @@ struct symm_team {
     struct symm_capture *capture; /* captured calls; NULL: no bracket yet; owned */
     struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
     size_t plan_end; /* where the plan's arena ends in the heap; 0: no plan */
-    struct symm_pad *pad[SYMM_MAX_RANKS]; /* by team rank; NULL: on another host */
+    struct symm_pad *pad[SYMM_MAX_LOCAL_RANKS]; /* by place */
     struct symm_hierarchy
         *hierarchy; /* its ranks are on several hosts; NULL: on one; owned */
     bool inner;     /* the part on this host of a hierarchical team, which owns it */
     struct symm_team_channel channel[SYMM_CHANNELS];
     void **outgrown; /* former workspaces, which calls may still use; owned */
     size_t outgrown_count;
-    uint32_t *sent, *awaited; /* [size * SYMM_SIGNALS]: signals so far; owned */
-    uint8_t *ring_ends; /* [2 * size], atomic: a message is under way (call/ring.c); owned */
+    uint32_t *sent, *awaited; /* [local_size * SYMM_SIGNALS]: signals so far; NULL on a
+                                 device; owned */
+    uint8_t *
+        ring_ends; /* [2 * local_size], atomic: a message is under way (call/ring.c); owned */
     int ring_turn;      /* atomic: the member that the last receive from any rank served */
     int32_t failing;          /* atomic: a thread writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */
@@ -161,12 +176,42 @@ struct symm_team {
     struct symm_device_team device;      /* as device code sees the team */
 };
 
+/* A member's place among those on this host; -1: it is on another one. */
+static inline int symm__team_place(const symm_team *team, int member)
+{
+    const int rank = team->world_rank[member];
+
+    if (!team->spans)
+        return member;
+    return symm__is_far(team->ctx, rank) ? -1
+                                         : team->place_of[team->ctx->local_of[rank]];
+}
+
+/* The world rank of the member with that place. */
+static inline int symm__team_rank_at(const symm_team *team, int place)
+{
+    return team->world_rank[team->local[place]];
+}
+
+/* Of a hierarchical team: a member's host, and its rank in its host's part. */
+static inline int symm__hierarchy_host(const struct symm_hierarchy *hierarchy,
+                                       int member)
+{
+    return hierarchy->seat ? hierarchy->seat[member].host : member / hierarchy->places;
+}
+
+static inline int symm__hierarchy_place(const struct symm_hierarchy *hierarchy,
+                                        int member)
+{
+    return hierarchy->seat ? hierarchy->seat[member].place : member % hierarchy->places;
+}
+
 symm_status symm__team_check_in(const symm_team *team,
                                 const char *function) SYMM_MUST_CHECK;
 #define symm__team_check(team) symm__team_check_in(team, __func__)
 
-/* Fills team->device with what both backends know, not state and record. At most
- * SYMM_DEVICE_RANKS members. */
+/* Fills team->device with what both backends know, not state and record: the members on this
+ * host, by their places. At most SYMM_DEVICE_RANKS of them. */
 void symm__team_describe(symm_team *team);
 /* One exchange of the team, counted. */
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
@@ -185,7 +230,6 @@ const char *symm__team_name(const symm_team *team, char *text, size_t bytes);
 bool symm__team_contains(const symm_team *big, const symm_team *small);
 /* Memory for a channel's cache of calls, at its first use. */
 symm_status symm__channel_cache(struct symm_team_channel *channel) SYMM_MUST_CHECK;
-bool symm__team_spans(const symm_team *team); /* are its ranks on several hosts? */
 /* A one-sided call needs memory that is mapped here. */
 symm_status symm__team_reach(const char *what, const symm_team *team,
                              int peer) SYMM_MUST_CHECK;

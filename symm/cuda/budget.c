@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "core/slots.h"
 #include "cuda/channel_table.h"
 
 #define NUMBER 0xffffffu  /* the numbers of calls have 24 bits */
@@ -66,7 +67,7 @@ static uint64_t decided(struct grant grant, uint32_t call)
 
 static struct symm_budget *budget_of(const symm_team *team, int member)
 {
-    return &symm__near_control(team->ctx, team->world_rank[member])->budget;
+    return &symm__near_control(team->ctx, symm__team_rank_at(team, member))->budget;
 }
 
 static uint64_t *word_of(const struct symm_team_channel *channel)
@@ -102,46 +103,51 @@ static uint32_t small_of(const symm_team *team)
 
 static void claim_set(const symm_team *team, int channel, uint32_t blocks)
 {
-    for (int m = 0; m < team->size; m++) /* a member may have gone on to another team */
+    for (int m = 0; m < team->local_size;
+         m++) /* a member may have gone on to another team */
         if (__atomic_load_n(&budget_of(team, m)->uid[team->slot], __ATOMIC_ACQUIRE) ==
             team->uid)
             __atomic_store_n(claim_of(team, m, channel), (uint16_t)blocks,
                              __ATOMIC_SEQ_CST);
 }
 
+/* The word of the set of open slots that has this one. */
+static uint64_t *word_at(struct symm_budget *budget, int slot)
+{
+    return &budget->slots.word[slot / 64];
+}
+
 void symm__cuda_budget_open(symm_team *team)
 {
-    struct symm_budget *own = budget_of(team, team->rank);
+    struct symm_budget *own = budget_of(team, team->local_rank);
 
-    if (team->rank == 0) {
+    if (team->local_rank == 0) {
         memset(own->word[team->slot], 0, sizeof(own->word[0]));
         memset(own->boundary[team->slot], 0, sizeof(own->boundary[0]));
     }
     memset(own->asked[team->slot], 0, sizeof(own->asked[0]));
     memset(own->claim[team->slot], 0, sizeof(own->claim[0]));
     __atomic_store_n(&own->uid[team->slot], team->uid, __ATOMIC_RELEASE);
-    __atomic_fetch_or(&own->slots, UINT64_C(1) << team->slot, __ATOMIC_RELEASE);
+    __atomic_fetch_or(word_at(own, team->slot), UINT64_C(1) << (team->slot % 64),
+                      __ATOMIC_RELEASE);
 }
 
 void symm__cuda_budget_close(symm_team *team)
 {
-    struct symm_budget *own = budget_of(team, team->rank);
+    struct symm_budget *own = budget_of(team, team->local_rank);
 
-    __atomic_fetch_and(&own->slots, ~(UINT64_C(1) << team->slot), __ATOMIC_RELEASE);
+    __atomic_fetch_and(word_at(own, team->slot), ~(UINT64_C(1) << (team->slot % 64)),
+                       __ATOMIC_RELEASE);
     __atomic_store_n(&own->uid[team->slot], 0, __ATOMIC_RELEASE);
     for (int c = 0; c < SYMM_CHANNELS; c++)
-        __atomic_store_n(claim_of(team, team->rank, c), 0, __ATOMIC_SEQ_CST);
+        __atomic_store_n(claim_of(team, team->local_rank, c), 0, __ATOMIC_SEQ_CST);
 }
 
 /* ---- The lock ---------------------------------------------------------------------- */
 
 static uint32_t *lock_of(const symm_ctx *ctx)
 {
-    int first = 0;
-
-    while (symm__is_far(ctx, first))
-        first++;
-    return &symm__near_control(ctx, first)->budget.lock;
+    return &ctx->control[0]->budget.lock; /* of the first rank on this host */
 }
 
 /* False: another rank has held the lock for all turns; a call keeps its channel's last grant. */
@@ -178,7 +184,7 @@ static void lock_give(const symm_ctx *ctx)
 static bool settle(symm_team *team, int channel)
 {
     const struct symm_budget *first = budget_of(team, 0);
-    const uint16_t *own = claim_of(team, team->rank, channel);
+    const uint16_t *own = claim_of(team, team->local_rank, channel);
     const uint32_t claim = __atomic_load_n(own, __ATOMIC_SEQ_CST);
     const struct grant grant =
         unpack(__atomic_load_n(&first->word[team->slot][channel], __ATOMIC_RELAXED));
@@ -230,54 +236,68 @@ static void settle_all(symm_team *team, struct scene *scene)
 
 static bool has_member(const symm_team *team, int world_rank)
 {
-    for (int m = 0; m < team->size; m++)
-        if (team->world_rank[m] == world_rank)
-            return true;
-    return false;
+    return team->place_of[team->ctx->local_of[world_rank]] >= 0;
 }
 
 /* ---- Room -------------------------------------------------------------------------- */
+
+/* Claims on a member's device. */
+struct load {
+    uint32_t all, largest,
+        count;      /* their blocks, the most of one, how many there are */
+    uint32_t small; /* channels in use without a claim */
+};
+
+/* Adds those of one slot's team but of the channel itself. */
+static void load_add(struct load *load, const struct symm_team_channel *channel,
+                     const struct scene *scene, const struct symm_control *page,
+                     int rank, int s)
+{
+    const bool known = scene->team[s] && has_member(scene->team[s], rank);
+
+    for (int c = 0; c < SYMM_CHANNELS; c++) {
+        uint32_t claim =
+            __atomic_load_n(&page->budget.claim[s][c], __ATOMIC_SEQ_CST) & (CUT - 1);
+
+        if (known && scene->team[s] == channel->team && c == channel->index)
+            continue;
+        if (claim > 0) {
+            load->all += claim;
+            load->largest = most_of(load->largest, claim);
+            load->count++;
+        } else if (__atomic_load_n(&page->progress[s][c], __ATOMIC_RELAXED) != 0 &&
+                   !(known && scene->idle[s][c])) {
+            load->small++;
+        }
+    }
+}
 
 /* What the other channels' claims leave on a member's device. */
 static struct room look(const struct symm_team_channel *channel,
                         const struct scene *scene, int member)
 {
     const symm_team *team = channel->team;
-    const int rank = team->world_rank[member];
+    const int rank = symm__team_rank_at(team, member);
     const struct symm_control *page = symm__near_control(team->ctx, rank);
     const uint32_t processors = processors_of(team), half = processors / 2;
-    uint64_t slots = __atomic_load_n(&page->budget.slots, __ATOMIC_ACQUIRE);
-    uint32_t all = 0, largest = 0, count = 0, small = 0, left;
+    const struct symm_slots open = symm__slots_load(&page->budget.slots);
+    struct load load = {0};
+    uint32_t small, left;
 
-    for (; slots != 0; slots &= slots - 1) {
-        const int s = __builtin_ctzll(slots);
-        const bool known = scene->team[s] && has_member(scene->team[s], rank);
-
-        for (int c = 0; c < SYMM_CHANNELS; c++) {
-            uint32_t claim =
-                __atomic_load_n(&page->budget.claim[s][c], __ATOMIC_SEQ_CST) &
-                (CUT - 1);
-
-            if (known && scene->team[s] == team && c == channel->index)
-                continue;
-            if (claim > 0) {
-                all += claim;
-                largest = most_of(largest, claim);
-                count++;
-            } else if (__atomic_load_n(&page->progress[s][c], __ATOMIC_RELAXED) != 0 &&
-                       !(known && scene->idle[s][c])) {
-                small++;
-            }
-        }
-    }
-    small = least(2 * small * small_of(team), processors / 4);
-    if (all + small <= half)
-        return (struct room){processors, processors, largest};
-    left = half > all - largest + small ? half - (all - largest + small) : 0;
+    for (int w = 0; w < SYMM_SLOT_WORDS; w++)
+        for (uint64_t slots = open.word[w]; slots != 0; slots &= slots - 1)
+            load_add(&load, channel, scene, page, rank,
+                     64 * w + __builtin_ctzll(slots));
+    small = least(2 * load.small * small_of(team), processors / 4);
+    if (load.all + small <= half)
+        return (struct room){processors, processors, load.largest};
+    left = half > load.all - load.largest + small
+               ? half - (load.all - load.largest + small)
+               : 0;
     return (struct room){
-        most_of(least(left - (left + 3) / 4, largest), 1),
-        most_of((half - small) / most_of(count, 1), 1),
-        largest,
+        most_of(least(left - (left + 3) / 4, load.largest), 1),
+        most_of((half - small) / most_of(load.count, 1), 1),
+        load.largest,
     };
 }
 
@@ -288,10 +308,10 @@ static void cut_others(const struct symm_team_channel *channel, int member,
 {
     const symm_team *team = channel->team;
     struct symm_budget *budget = budget_of(team, member);
-    uint64_t slots = __atomic_load_n(&budget->slots, __ATOMIC_ACQUIRE);
+    const struct symm_slots open = symm__slots_load(&budget->slots);
 
-    for (; slots != 0; slots &= slots - 1)
-        for (int s = __builtin_ctzll(slots), c = 0; c < SYMM_CHANNELS; c++) {
+    for (int s = 0; s < SYMM_MAX_TEAMS; s++)
+        for (int c = 0; symm__slots_has(&open, s) && c < SYMM_CHANNELS; c++) {
             uint16_t *at = &budget->claim[s][c];
             uint32_t claim = __atomic_load_n(at, __ATOMIC_RELAXED) & (CUT - 1);
 
@@ -308,7 +328,7 @@ static bool may_change(const struct symm_team_channel *channel, struct grant gra
 {
     const symm_team *team = channel->team;
 
-    for (int m = 0; m < team->size; m++)
+    for (int m = 0; m < team->local_size; m++)
         if (is_before(
                 __atomic_load_n(&budget_of(team, m)->asked[team->slot][channel->index],
                                 __ATOMIC_ACQUIRE),
@@ -329,7 +349,7 @@ static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
     uint32_t next;
 
     settle_all(team, &scene);
-    for (int m = 0; m < team->size; m++) {
+    for (int m = 0; m < team->local_size; m++) {
         at[m] = look(channel, &scene, m);
         room.limit = least(room.limit, at[m].limit);
         room.share = least(room.share, at[m].share);
@@ -339,7 +359,7 @@ static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
     next = most_of(room.limit, held);
     if (cut && !symm__channel_is_pinned(team, channel->index) && !channel->captured)
         next = least(next, room.share);
-    for (int m = 0; m < team->size && next < wish; m++)
+    for (int m = 0; m < team->local_size && next < wish; m++)
         if (next < at[m].share)
             cut_others(channel, m, at[m]);
     return next;
@@ -353,7 +373,7 @@ static bool is_granted(const struct symm_team_channel *channel, struct grant gra
 
     if (grant.now < wish)
         return false;
-    for (int m = 0; m < team->size; m++) {
+    for (int m = 0; m < team->local_size; m++) {
         uint32_t claim =
             __atomic_load_n(claim_of(team, m, channel->index), __ATOMIC_SEQ_CST);
 
@@ -370,8 +390,8 @@ static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_
     uint64_t *at = word_of(channel);
     const bool locked = lock_take(team->ctx, TURNS);
     uint64_t word = __atomic_load_n(at, __ATOMIC_ACQUIRE), made = 0;
-    uint32_t claim =
-        __atomic_load_n(claim_of(team, team->rank, channel->index), __ATOMIC_SEQ_CST);
+    uint32_t claim = __atomic_load_n(claim_of(team, team->local_rank, channel->index),
+                                     __ATOMIC_SEQ_CST);
     const struct grant grant = unpack(word);
     const uint32_t held = (claim & (CUT - 1)) >= grant.now ? grant.now : 0;
     uint32_t next = held > 0 ? held : 1;
@@ -381,7 +401,7 @@ static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_
     if (next != grant.now && !may_change(channel, grant))
         next = grant.now;
     if (locked) {
-        claim = __atomic_load_n(claim_of(team, team->rank, channel->index),
+        claim = __atomic_load_n(claim_of(team, team->local_rank, channel->index),
                                 __ATOMIC_SEQ_CST);
         claim_set(team, channel->index, most_of(claim & (CUT - 1), next));
     }
@@ -410,8 +430,9 @@ static void publish(const struct symm_team_channel *channel)
     const symm_team *team = channel->team;
 
     /* release: the grant was read before */
-    __atomic_store_n(&budget_of(team, team->rank)->asked[team->slot][channel->index],
-                     channel->asked, __ATOMIC_RELEASE);
+    __atomic_store_n(
+        &budget_of(team, team->local_rank)->asked[team->slot][channel->index],
+        channel->asked, __ATOMIC_RELEASE);
 }
 
 static bool asks(const symm_team *team, uint32_t wish)
@@ -472,20 +493,21 @@ void symm__cuda_budget_refresh(symm_team *team)
     for (int c = 0; c < SYMM_CHANNELS; c++) {
         struct symm_team_channel *channel = &team->channel[c];
         const uint32_t launches =
-            (uint32_t)(__atomic_load_n(symm__channel_progress(team, team->rank, c),
-                                       __ATOMIC_RELAXED) >>
+            (uint32_t)(__atomic_load_n(
+                           symm__channel_progress(team, team->local_rank, c),
+                           __ATOMIC_RELAXED) >>
                        32);
 
-        old = old ||
-              (channel->looked == launches &&
-               __atomic_load_n(claim_of(team, team->rank, c), __ATOMIC_RELAXED) != 0);
+        old = old || (channel->looked == launches &&
+                      __atomic_load_n(claim_of(team, team->local_rank, c),
+                                      __ATOMIC_RELAXED) != 0);
         channel->looked = launches;
     }
     if (!old || !lock_take(team->ctx, 1))
         return;
     for (int c = 0; c < SYMM_CHANNELS; c++)
         if (failed)
-            __atomic_store_n(claim_of(team, team->rank, c), 0, __ATOMIC_SEQ_CST);
+            __atomic_store_n(claim_of(team, team->local_rank, c), 0, __ATOMIC_SEQ_CST);
         else
             (void)settle(team, c);
     lock_give(team->ctx);

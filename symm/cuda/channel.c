@@ -148,7 +148,7 @@ uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel)
 {
     struct symm_cuda_words *words;
 
-    if (!symm__cuda_tokens_find(channel->team, channel->team->rank, &words))
+    if (!symm__cuda_tokens_find(channel->team, channel->team->local_rank, &words))
         return NULL;
     return words->done[channel->index];
 }
@@ -164,9 +164,9 @@ static uint64_t progress_word(const struct symm_team_channel *channel)
 /* release: pairs with the loads in is_quiet */
 void symm__cuda_channel_leave(struct symm_team_channel *channel)
 {
-    __atomic_store_n(
-        symm__channel_progress(channel->team, channel->team->rank, channel->index),
-        progress_word(channel), __ATOMIC_RELEASE);
+    __atomic_store_n(symm__channel_progress(channel->team, channel->team->local_rank,
+                                            channel->index),
+                     progress_word(channel), __ATOMIC_RELEASE);
 }
 
 /* Kernels that wait compare these counts with their own call's. */
@@ -174,9 +174,7 @@ static void refresh_queued(const symm_team *team)
 {
     struct symm_cuda_record *record = symm__cuda_extended(team->cuda);
 
-    for (int m = 0; m < team->size; m++) {
-        if (!symm__control(team->ctx, team->world_rank[m])) /* on another host */
-            continue;
+    for (int m = 0; m < team->local_size; m++)
         for (int c = 0; c < SYMM_CHANNELS; c++) {
             uint64_t word =
                 __atomic_load_n(symm__channel_progress(team, m, c), __ATOMIC_RELAXED);
@@ -185,14 +183,13 @@ static void refresh_queued(const symm_team *team)
                 __atomic_store_n(&record->queued[c][m], (uint32_t)(word >> 32),
                                  __ATOMIC_RELAXED);
         }
-    }
 }
 
 void symm__cuda_channel_refresh(symm_team *team)
 {
     refresh_queued(team);
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        uint64_t *word = symm__channel_progress(team, team->rank, c);
+        uint64_t *word = symm__channel_progress(team, team->local_rank, c);
         uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
 
         if ((seen & SYMM_CHANNEL_PINNED) && !(seen & SYMM_CHANNEL_INSIDE) &&
@@ -225,9 +222,9 @@ static void channel_lose(struct symm_team_channel *channel)
 /* Marks the call; false: the channel has another key. */
 static bool mark(const struct symm_team_channel *channel)
 {
-    __atomic_exchange_n(
-        symm__channel_progress(channel->team, channel->team->rank, channel->index),
-        progress_word(channel) | SYMM_CHANNEL_INSIDE, __ATOMIC_SEQ_CST);
+    __atomic_exchange_n(symm__channel_progress(channel->team, channel->team->local_rank,
+                                               channel->index),
+                        progress_word(channel) | SYMM_CHANNEL_INSIDE, __ATOMIC_SEQ_CST);
     return symm__channel_has_key(channel->team, channel->index, channel->key);
 }
 

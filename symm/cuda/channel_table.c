@@ -9,22 +9,22 @@
 
 static struct symm_channel_table *table_of(const symm_team *team)
 {
-    return &symm__near_control(team->ctx, team->world_rank[0])
+    return &symm__near_control(team->ctx, symm__team_rank_at(team, 0))
                 ->channel_table[team->slot];
 }
 
 uint64_t *symm__channel_progress(const symm_team *team, int member, int channel)
 {
-    return &symm__near_control(team->ctx, team->world_rank[member])
+    return &symm__near_control(team->ctx, symm__team_rank_at(team, member))
                 ->progress[team->slot][channel];
 }
 
 void symm__channel_table_open(symm_team *team)
 {
-    if (team->rank == 0)
+    if (team->local_rank == 0)
         memset(table_of(team), 0, sizeof(*table_of(team)));
     for (int c = 0; c < SYMM_CHANNELS; c++)
-        __atomic_store_n(symm__channel_progress(team, team->rank, c), 0,
+        __atomic_store_n(symm__channel_progress(team, team->local_rank, c), 0,
                          __ATOMIC_RELAXED);
 }
 
@@ -133,7 +133,7 @@ static bool has_ended(symm_team *team, int member, int channel, uint64_t word)
 static bool is_quiet(symm_team *team, int channel, uint64_t *word)
 {
     *word = __atomic_load_n(symm__channel_progress(team, 0, channel), __ATOMIC_SEQ_CST);
-    for (int m = 1; m < team->size; m++)
+    for (int m = 1; m < team->local_size; m++)
         if (__atomic_load_n(symm__channel_progress(team, m, channel),
                             __ATOMIC_SEQ_CST) != *word)
             return false;
@@ -145,7 +145,7 @@ static bool is_over(symm_team *team, int channel, uint64_t *word)
 {
     if (!is_quiet(team, channel, word))
         return false;
-    for (int m = 0; m < team->size; m++)
+    for (int m = 0; m < team->local_size; m++)
         if (!has_ended(team, m, channel, *word))
             return false;
     return true;
@@ -160,7 +160,7 @@ bool symm__channel_is_idle(symm_team *team, int channel)
 
 bool symm__channel_is_pinned(symm_team *team, int channel)
 {
-    for (int m = 0; m < team->size; m++)
+    for (int m = 0; m < team->local_size; m++)
         if (__atomic_load_n(symm__channel_progress(team, m, channel),
                             __ATOMIC_SEQ_CST) &
             SYMM_CHANNEL_PINNED)
@@ -170,7 +170,7 @@ bool symm__channel_is_pinned(symm_team *team, int channel)
 
 bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
 {
-    for (int m = 0; m < team->size; m++) {
+    for (int m = 0; m < team->local_size; m++) {
         const uint32_t *done = done_of(team, m, channel);
 
         if (!done || (int32_t)(__atomic_load_n(done, __ATOMIC_ACQUIRE) - launch) < 0)

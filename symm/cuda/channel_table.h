@@ -32,7 +32,7 @@ void symm__channel_lock_break(const symm_ctx *ctx, uint32_t *lock, uint32_t hold
 symm_status symm__channel_table_lock(symm_team *team) SYMM_MUST_CHECK;
 void symm__channel_table_unlock(symm_team *team);
 /* The member's word in its control page. */
-uint64_t *symm__channel_progress(const symm_team *team, int member, int channel);
+uint64_t *symm__channel_progress(const symm_team *team, int place, int channel);
 /* Every member has queued as many launches on the channel, none is inside a call, all
  * kernels have ended, and no graph holds a call. */
 bool symm__channel_is_idle(symm_team *team, int channel);

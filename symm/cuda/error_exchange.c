@@ -20,18 +20,18 @@ const char *symm__cuda_exchange_text(const struct symm_cuda_facts *facts, int me
 symm_status symm__cuda_exchange_mismatch(symm_team *team,
                                          const struct symm_cuda_facts *facts)
 {
-    int peer = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
+    int peer = facts->missing ? __builtin_ctz(facts->missing) : team->local_rank;
     char mine[96], theirs[96];
 
-    if (peer >= team->size)
-        peer = team->rank;
+    if (peer >= team->local_size)
+        peer = team->local_rank;
     return symm__team_fail(
         team, SYMM_ERR_MISMATCH,
         "rank %d is at %s, rank %d is at %s: the kernels of all ranks must make the "
         "same exchanges in the same order",
-        team->world_rank[peer],
+        symm__team_rank_at(team, peer),
         symm__cuda_exchange_text(facts, peer, theirs, sizeof(theirs)), team->ctx->rank,
-        symm__cuda_exchange_text(facts, team->rank, mine, sizeof(mine)));
+        symm__cuda_exchange_text(facts, team->local_rank, mine, sizeof(mine)));
 }
 
 symm_status symm__cuda_exchange_timeout(symm_team *team,
@@ -43,8 +43,8 @@ symm_status symm__cuda_exchange_timeout(symm_team *team,
         team, SYMM_ERR_TIMEOUT,
         "rank %d %s %s within %g s; rank %d waits for its units; if it is only slow, "
         "raise the timeout (SYMM_TIMEOUT)",
-        team->world_rank[peer],
+        symm__team_rank_at(team, peer),
         facts->seen[peer] != 0 ? "began but did not send all of" : "did not come to",
-        symm__cuda_exchange_text(facts, team->rank, mine, sizeof(mine)), facts->timeout,
-        team->ctx->rank);
+        symm__cuda_exchange_text(facts, team->local_rank, mine, sizeof(mine)),
+        facts->timeout, team->ctx->rank);
 }

@@ -7,7 +7,8 @@
  * record of a peer that failed first; else it asks which peer has died; else it names the call
  * sites, which it finds by their tags in the control pages of the ranks concerned. Then the team
  * has failed here, peers find the sentence in this rank's control page, and the abort word ends
- * the waits of the team's other kernels.
+ * the waits of the team's other kernels. Members are meant by their places on this host here, as
+ * kernels know them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,8 +55,8 @@ static bool has_cancelled(const struct symm_cuda_facts *facts, int member)
 
 static bool some_cancelled(const symm_team *team, const struct symm_cuda_facts *facts)
 {
-    for (int m = 0; m < team->size; m++)
-        if (m != team->rank && has_cancelled(facts, m))
+    for (int m = 0; m < team->local_size; m++)
+        if (m != team->local_rank && has_cancelled(facts, m))
             return true;
     return false;
 }
@@ -98,7 +99,7 @@ static const char *tag_text(const symm_team *team, int member, uint32_t tag,
 {
     struct symm_site site;
 
-    if (symm__cuda_site_find(team->ctx, team->world_rank[member], tag, &site))
+    if (symm__cuda_site_find(team->ctx, symm__team_rank_at(team, member), tag, &site))
         return symm__site_text(&site, step, text, bytes);
     if (tag == 0)
         snprintf(text, bytes, "no call yet");
@@ -124,10 +125,10 @@ static const char *own_text(const symm_team *team, const struct symm_cuda_facts 
     struct symm_site site;
 
     if (is_exchange(facts))
-        return symm__cuda_exchange_text(facts, team->rank, text, bytes);
+        return symm__cuda_exchange_text(facts, team->local_rank, text, bytes);
     if (is_signal(facts))
         return symm__site_name_text(signal_site(team, facts->tag, &site), text, bytes);
-    return tag_text(team, team->rank, facts->tag, facts->counter, text, bytes);
+    return tag_text(team, team->local_rank, facts->tag, facts->counter, text, bytes);
 }
 
 /* "rank 2, rank 5": members by bits. Returns their number. */
@@ -138,10 +139,10 @@ static int members_text(const symm_team *team, uint32_t members, char *text,
     int listed = 0;
 
     text[0] = '\0';
-    for (int m = 0; m < team->size && used < bytes; m++)
-        if ((members >> m & 1) && m != team->rank)
+    for (int m = 0; m < team->local_size && used < bytes; m++)
+        if ((members >> m & 1) && m != team->local_rank)
             used += (size_t)snprintf(text + used, bytes - used, "%srank %d",
-                                     listed++ ? ", " : "", team->world_rank[m]);
+                                     listed++ ? ", " : "", symm__team_rank_at(team, m));
     return listed;
 }
 
@@ -175,8 +176,10 @@ static const char *queued_text(const symm_team *team, const struct symm_cuda_fac
 
 static symm_status take_over(symm_team *team)
 {
-    for (int m = 0; m < team->size; m++) {
-        symm_status status = m == team->rank ? SYMM_OK : symm__team_record_of(team, m);
+    for (int m = 0; m < team->local_size; m++) {
+        symm_status status = m == team->local_rank
+                                 ? SYMM_OK
+                                 : symm__team_record_of(team, team->local[m]);
 
         if (status != SYMM_OK)
             return status;
@@ -192,17 +195,19 @@ static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *fa
     symm__team_name(team, name, sizeof(name));
     if (facts->status == SYMM_OK)
         return symm__team_fail(team, status, "rank %d %s; rank %d shares %s with it",
-                               team->world_rank[member], why, team->ctx->rank, name);
+                               symm__team_rank_at(team, member), why, team->ctx->rank,
+                               name);
     if (!is_missing(facts, member) && facts->missing != 0)
-        snprintf(whose, sizeof(whose), "rank %d's",
-                 team->world_rank[__builtin_ctz(facts->missing) % team->size]);
+        snprintf(
+            whose, sizeof(whose), "rank %d's",
+            symm__team_rank_at(team, __builtin_ctz(facts->missing) % team->local_size));
     if (is_exchange(facts))
         snprintf(what, sizeof(what), "%s units", whose);
     else if (is_signal(facts))
         snprintf(what, sizeof(what), "%s signal %u", whose, facts->signal);
     return symm__team_fail(team, status,
                            "rank %d %s while rank %d waited for %s at %s of %s",
-                           team->world_rank[member], why, team->ctx->rank, what,
+                           symm__team_rank_at(team, member), why, team->ctx->rank, what,
                            own_text(team, facts, mine, sizeof(mine)), name);
 }
 
@@ -233,11 +238,11 @@ static int find_dead(const symm_team *team, const struct symm_cuda_facts *facts,
 {
     const symm_ctx *ctx = team->ctx;
 
-    for (int m = 0; m < team->size; m++) {
-        int rank = team->world_rank[m];
-        const struct symm_control *control = symm__control(ctx, rank);
+    for (int m = 0; m < team->local_size; m++) {
+        int rank = symm__team_rank_at(team, m);
+        const struct symm_control *control = symm__near_control(ctx, rank);
 
-        if (m == team->rank || !control) /* on another host */
+        if (m == team->local_rank)
             continue;
         *status = symm__process_check(symm__process(ctx, rank), &control->live, why);
         if (*status != SYMM_OK &&
@@ -272,7 +277,8 @@ static symm_status report_signal_mismatch(symm_team *team, const struct symm_cud
         team, SYMM_ERR_MISMATCH,
         "signal %u number %u of rank %d was raised at another site than '%s', where "
         "rank %d waits for it",
-        facts->signal, facts->counter, peer < team->size ? team->world_rank[peer] : -1,
+        facts->signal, facts->counter,
+        peer < team->local_size ? symm__team_rank_at(team, peer) : -1,
         signal_site(team, facts->tag, &site), team->ctx->rank);
 }
 
@@ -310,7 +316,7 @@ static bool peek_word(const symm_team *team, const struct symm_cuda_facts *facts
                       uint32_t call, uint64_t *word)
 {
     const struct symm_pad *own =
-        (const struct symm_pad *)(const void *)(team->device.base[team->rank] +
+        (const struct symm_pad *)(const void *)(team->device.base[team->local_rank] +
                                                 team->begin);
 
     return peek(team, &own->device.channel[facts->channel].call[call & 1][member],
@@ -335,25 +341,25 @@ static uint32_t their_tag(const symm_team *team, const struct symm_cuda_facts *f
 static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts *facts)
 {
     char mine[176], theirs[176];
-    int member = facts->missing ? __builtin_ctz(facts->missing) : team->rank;
+    int member = facts->missing ? __builtin_ctz(facts->missing) : team->local_rank;
     uint32_t tag = 0;
 
     if (is_exchange(facts))
         return symm__cuda_exchange_mismatch(team, facts);
     if (is_signal(facts))
         return report_signal_mismatch(team, facts);
-    for (int m = 0; m < team->size && tag == 0; m++)
-        if (m != team->rank && (is_missing(facts, m) || facts->missing == 0)) {
+    for (int m = 0; m < team->local_size && tag == 0; m++)
+        if (m != team->local_rank && (is_missing(facts, m) || facts->missing == 0)) {
             member = m;
             tag = their_tag(team, facts, m);
         }
-    if (member >= team->size)
-        member = team->rank;
+    if (member >= team->local_size)
+        member = team->local_rank;
     return symm__team_fail(
         team, SYMM_ERR_MISMATCH,
         "rank %d is at %s, rank %d is at %s: all ranks of a team must make the same "
         "calls in the same order",
-        team->world_rank[member],
+        symm__team_rank_at(team, member),
         tag ? tag_text(team, member, tag, facts->counter, theirs, sizeof(theirs))
             : "another call",
         team->ctx->rank, own_text(team, facts, mine, sizeof(mine)));
@@ -436,14 +442,14 @@ static const char *unpaired_text(const symm_team *team, const struct symm_cuda_f
     if (is_signal(facts) ||
         team->hierarchy) /* over several hosts streams pair by order */
         return text;
-    for (int m = 0; m < team->size && !text[0]; m++)
+    for (int m = 0; m < team->local_size && !text[0]; m++)
         for (int c = 0; c < SYMM_CHANNELS && !text[0]; c++) {
             const symm_ctx *ctx = team->ctx;
             const uint32_t launches = launches_of(team, m, c);
-            const int rank = team->world_rank[m];
+            const int rank = symm__team_rank_at(team, m);
 
-            if (m == team->rank || !is_missing(facts, m) ||
-                launches == launches_of(team, team->rank, c) ||
+            if (m == team->local_rank || !is_missing(facts, m) ||
+                launches == launches_of(team, team->local_rank, c) ||
                 symm__channel_has_key(
                     team, c, __atomic_load_n(&team->channel[c].key, __ATOMIC_RELAXED)))
                 continue;
@@ -465,14 +471,14 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
 {
     const uint32_t late = facts->missing & ~facts->queued;
     char missing[96], mine[150], last[150], queued[192], queues[192], unpaired[288];
-    int one = late ? __builtin_ctz(late) : team->rank;
+    int one = late ? __builtin_ctz(late) : team->local_rank;
     uint64_t before;
 
     if (facts->missing != 0 && late == 0)
         return report_queued(team, facts);
     missing_text(team, facts, missing, sizeof(missing));
-    if (one >= team->size)
-        one = team->rank;
+    if (one >= team->local_size)
+        one = team->local_rank;
     if (is_exchange(facts))
         return symm__cuda_exchange_timeout(team, facts, one);
     before = last_word(team, facts, one);
@@ -481,8 +487,8 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
             team, SYMM_ERR_TIMEOUT,
             "rank %d did not raise signal %u for the %u-th time within %g s (it has "
             "raised it %u times); rank %d waits at %s",
-            team->world_rank[one], facts->signal, facts->counter, facts->timeout,
-            (uint32_t)before, team->ctx->rank,
+            symm__team_rank_at(team, one), facts->signal, facts->counter,
+            facts->timeout, (uint32_t)before, team->ctx->rank,
             own_text(team, facts, mine, sizeof(mine)));
     if ((uint32_t)before == facts->counter)
         return symm__team_fail(
@@ -500,7 +506,7 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
         "%s did not arrive at %s within %g s%s; rank %d was last at %s; if it is only "
         "slow, raise the timeout (SYMM_TIMEOUT)%s",
         missing, own_text(team, facts, mine, sizeof(mine)), facts->timeout,
-        queued_text(team, facts, queued, sizeof(queued)), team->world_rank[one],
+        queued_text(team, facts, queued, sizeof(queued)), symm__team_rank_at(team, one),
         tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
                  sizeof(last)),
         queue_text(team, queues, sizeof(queues)));

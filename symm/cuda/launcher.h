@@ -282,7 +282,7 @@ void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes
  * without them. An error is one of the exchange. Collective. */
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
 /* A member's words; NULL: they are not shared. *device: where the device has them. */
-struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int member,
+struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int place,
                                                struct symm_cuda_words **device);
 /* drained: no operation of this rank uses the words any more. */
 void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained);

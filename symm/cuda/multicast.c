@@ -136,7 +136,7 @@ static symm_status agree_on_step(struct opening *o, uint32_t step, double timeou
                                  symm_status step_status, const char *consequence,
                                  bool *agreed)
 {
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *messages = o->team->ctx->room.messages;
     struct step_report report = {
         .bytes = o->bytes, .step = step, .status = step_status};
     int fds_count = o->fd >= 0 ? 1 : 0; /* 1: member 0 after `create` */
@@ -317,14 +317,11 @@ symm_status symm__cuda_multicast_share(symm_team *team, double timeout)
     struct symm_cuda_multicast *mc;
     size_t end;
 
-    if (!team->ctx->multicast || !team->cuda || team->size < 2)
+    if (!team->ctx->multicast || !team->cuda || team->size < 2 || team->spans)
         return SYMM_OK;
     mc = &team->cuda->multicast;
     if (mc->ended)
         return SYMM_OK;
-    for (int m = 0; m < team->size; m++)
-        if (symm__is_far(team->ctx, team->world_rank[m]))
-            return SYMM_OK;
     if (!mc->exists)
         return open_object(team, timeout);
     end = team->shared - mc->begin < mc->bytes ? team->shared : mc->begin + mc->bytes;

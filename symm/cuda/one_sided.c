@@ -69,7 +69,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
                                                                     : 0),
         .kind = (int32_t)call,
         .dtype = SYMM_UINT8,
-        .peer = t->peer,
+        .peer = symm__team_place(team, t->peer),
         .signal = t->signal};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
@@ -176,14 +176,15 @@ static uint32_t *word_of(struct symm_cuda_words *words, int peer, int signal,
 static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
 {
     struct symm_cuda_launcher *launcher = t->team->ctx->launcher;
-    const int rank = t->team->rank;
+    const int own_place = t->team->local_rank;
+    const int peer = symm__team_place(t->team, t->peer);
     struct symm_cuda_words *own, *own_at, *theirs_at;
     symm_status status;
 
     if (t->signal < 0)
         return copy(launcher, t, stream);
-    own = symm__cuda_tokens_find(t->team, rank, &own_at);
-    if (!own || !symm__cuda_tokens_find(t->team, t->peer, &theirs_at))
+    own = symm__cuda_tokens_find(t->team, own_place, &own_at);
+    if (!own || !symm__cuda_tokens_find(t->team, peer, &theirs_at))
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
             "%s: signals by copy engine need memory of the host that all "
@@ -191,13 +192,13 @@ static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
             "get (its log says why, SYMM_LOG=info); name no algorithm, a "
             "kernel signals then",
             t->what, t->team->cuda->tokens_lost);
-    status = take_word(launcher, t, stream, word_of(own, t->peer, t->signal, t->waits),
-                       word_of(own_at, t->peer, t->signal, t->waits));
+    status = take_word(launcher, t, stream, word_of(own, peer, t->signal, t->waits),
+                       word_of(own_at, peer, t->signal, t->waits));
     if (status == SYMM_OK && !t->waits)
         status = copy(launcher, t, stream);
     if (status == SYMM_OK)
         status = write_word(launcher, stream,
-                            word_of(theirs_at, rank, t->signal, !t->waits), 1);
+                            word_of(theirs_at, own_place, t->signal, !t->waits), 1);
     return status;
 }
 

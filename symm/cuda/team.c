@@ -37,7 +37,7 @@ static uint32_t round_before(uint32_t round)
 static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
 {
     struct symm_device_pads *pads = calloc(1, sizeof(*pads));
-    char *own = team->device.base[team->rank] + team->begin;
+    char *own = team->device.base[team->local_rank] + team->begin;
     uint64_t calls[2], rounds[2];
     symm_status status;
 
@@ -78,7 +78,7 @@ static symm_status fill_state(symm_team *team, uint32_t call, uint32_t round)
 /* Committed memory holds zeros, which is right for all regions but one. */
 static symm_status fill_scratch(symm_team *team)
 {
-    char *own = team->device.base[team->rank];
+    char *own = team->device.base[team->local_rank];
     symm_status status = SYMM_OK;
 
     symm__cuda_scratch_layout(team->begin + SYMM_PAD_BYTES, team->cuda->scratch);
@@ -202,10 +202,11 @@ symm_status symm__cuda_team_open(symm_team *team)
     uint32_t call = ctx->epoch_start, round = first_round(ctx->epoch_start);
     symm_status status;
 
-    if (team->size > SYMM_DEVICE_RANKS)
+    if (team->local_size > SYMM_DEVICE_RANKS)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "a team of %d ranks; the cuda backend takes up to %d",
-                          team->size, SYMM_DEVICE_RANKS);
+                          "a team with %d ranks on one host; the cuda backend takes up "
+                          "to %d",
+                          team->local_size, SYMM_DEVICE_RANKS);
     team->cuda = calloc(1, sizeof(*team->cuda));
     if (!team->cuda)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a team");
@@ -283,15 +284,16 @@ static void write_final_arrivals(symm_team *team, const uint32_t calls[SYMM_CHAN
 {
     symm_status status = SYMM_OK;
 
-    for (int m = 0; m < team->size && status == SYMM_OK; m++) {
-        if (m == team->rank || !team->pad[m]) /* not mapped: the team never began */
+    for (int p = 0; p < team->local_size && status == SYMM_OK; p++) {
+        if (p == team->local_rank || !team->pad[p]) /* not mapped: it never began */
             continue;
         for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++) {
             uint32_t next = calls[c] + 1;
             uint64_t word = symm_device_word(0, next);
 
             status = symm__cuda_copy(
-                team->ctx, &team->pad[m]->device.channel[c].call[next & 1][team->rank],
+                team->ctx,
+                &team->pad[p]->device.channel[c].call[next & 1][team->local_rank],
                 &word, sizeof(word));
         }
     }

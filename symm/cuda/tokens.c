@@ -197,7 +197,7 @@ static struct wire_tokens wire_of(const struct symm_oob_message *message)
 
 static symm_status own_create(symm_team *team, int *fd)
 {
-    struct symm_cuda_tokens **own = &team->cuda->tokens[team->rank];
+    struct symm_cuda_tokens **own = &team->cuda->tokens[team->local_rank];
     symm_status status = tokens_create(team->ctx, fd, own);
 
     for (int m = 0; status == SYMM_OK && m < SYMM_DEVICE_RANKS; m++)
@@ -207,7 +207,7 @@ static symm_status own_create(symm_team *team, int *fd)
 }
 
 /* A member's words, from what it has sent. */
-static symm_status peer_adopt(symm_team *team, int member,
+static symm_status peer_adopt(symm_team *team, int place,
                               struct symm_oob_message *message)
 {
     const struct wire_tokens wire = wire_of(message);
@@ -215,45 +215,46 @@ static symm_status peer_adopt(symm_team *team, int member,
 
     if (!wire.there)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "rank %d has none",
-                          team->world_rank[member]);
+                          symm__team_rank_at(team, place));
     if (team->ctx->thread_group) {
         theirs = (struct symm_cuda_tokens *)(uintptr_t)wire.object;
         __atomic_add_fetch(&theirs->references, 1, __ATOMIC_RELAXED);
-        team->cuda->tokens[member] = theirs;
+        team->cuda->tokens[place] = theirs;
         return SYMM_OK;
     }
     if (message->fds_count != 1)
         return symm__fail(SYMM_ERR_REFUSED, "rank %d sent no descriptor",
-                          team->world_rank[member]);
-    return tokens_create(team->ctx, &message->fds[0], &team->cuda->tokens[member]);
+                          symm__team_rank_at(team, place));
+    return tokens_create(team->ctx, &message->fds[0], &team->cuda->tokens[place]);
 }
 
 static symm_status adopt_all(symm_team *team, symm_status mine,
                              struct symm_oob_message *messages)
 {
-    for (int m = 0; m < team->size && mine == SYMM_OK; m++)
-        if (m != team->rank && !symm__is_far(team->ctx, team->world_rank[m]))
-            mine = peer_adopt(team, m, &messages[m]);
+    for (int p = 0; p < team->local_size && mine == SYMM_OK; p++)
+        if (p != team->local_rank)
+            mine = peer_adopt(team, p, &messages[team->local[p]]);
     return mine;
 }
 
-/* Checks that every member has all words; remembers the first that has not. */
+/* Checks that every member on this host has all words; remembers the first that has not. */
 static void agree(symm_team *team, const struct symm_oob_message *acks)
 {
     struct symm_cuda_team *cuda = team->cuda;
-    int m = 0;
+    int p = 0;
 
-    while (m < team->size && wire_of(&acks[m]).there)
-        m++;
-    cuda->tokens_shared = m == team->size;
-    if (m < team->size)
-        cuda->tokens_lost = team->world_rank[m];
+    while (p < team->local_size && wire_of(&acks[team->local[p]]).there)
+        p++;
+    cuda->tokens_shared = p == team->local_size;
+    if (p < team->local_size)
+        cuda->tokens_lost = symm__team_rank_at(team, p);
 }
 
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
 {
     static const char what[] = "sharing the words of copy-engine calls";
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0}, acks[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *messages = team->ctx->room.messages,
+                            *acks = team->ctx->room.acks;
     struct symm_cuda_team *cuda = team->cuda;
     struct wire_tokens wire = {0};
     int fd = -1;
@@ -264,7 +265,8 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
     cuda->tokens_asked = true;
     mine = own_create(team, &fd);
     wire.there = mine == SYMM_OK;
-    wire.object = team->ctx->thread_group ? (uintptr_t)cuda->tokens[team->rank] : 0;
+    wire.object =
+        team->ctx->thread_group ? (uintptr_t)cuda->tokens[team->local_rank] : 0;
     status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire, sizeof(wire), &fd,
                                  mine == SYMM_OK && !team->ctx->thread_group, messages);
     if (fd >= 0)
@@ -286,15 +288,15 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
     return status;
 }
 
-struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int member,
+struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int place,
                                                struct symm_cuda_words **device)
 {
     const struct symm_cuda_team *cuda = team->cuda;
 
     if (!cuda->tokens_shared)
         return NULL;
-    *device = (struct symm_cuda_words *)(uintptr_t)cuda->tokens[member]->device;
-    return cuda->tokens[member]->host;
+    *device = (struct symm_cuda_words *)(uintptr_t)cuda->tokens[place]->device;
+    return cuda->tokens[place]->host;
 }
 
 void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained)

@@ -142,12 +142,17 @@ static symm_status create_comm(void *arg)
     const struct symm_engine_use *use = team->ctx->engine;
     const struct symm_engine_wait wait = {
         .until = making->until, .stop = making_stop, .stop_arg = making};
-    int world_rank[SYMM_MAX_RANKS];
+    int *world_rank = calloc((size_t)making->count, sizeof(*world_rank));
+    symm_status status;
 
+    if (!world_rank)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the ranks of a communicator");
     for (int i = 0; i < making->count; i++)
         world_rank[i] = team->world_rank[making->members[i]];
-    return use->ops->comm_create(use->engine, &making->id, making->index, making->count,
-                                 world_rank, &wait, &making->comm);
+    status = use->ops->comm_create(use->engine, &making->id, making->index,
+                                   making->count, world_rank, &wait, &making->comm);
+    free(world_rank);
+    return status;
 }
 
 /* A step of the engine's, whose failure is this thread's last error. */
@@ -204,7 +209,7 @@ static symm_status tell(struct making *making, const char *what, double timeout,
                         symm_status mine, bool with_id, bool *told)
 {
     symm_team *team = making->team;
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *messages = team->ctx->room.messages;
     const struct wire_made wire = wire_of(mine, with_id ? &making->id : NULL);
     symm_status status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire,
                                              sizeof(wire), NULL, 0, messages);
@@ -290,7 +295,7 @@ symm_status symm__engine_team_open(symm_team *team, double timeout)
 {
     const struct symm_engine_use *use = team->ctx->engine;
     struct symm_team_engine *te = NULL;
-    int members[SYMM_MAX_RANKS];
+    const int *members = team->ctx->room.everyone;
     symm_status status;
     bool told = false;
     char name[64];
@@ -300,8 +305,6 @@ symm_status symm__engine_team_open(symm_team *team, double timeout)
     status = team_engine_create(team, &te);
     if (status != SYMM_OK)
         return status;
-    for (int m = 0; m < team->size; m++)
-        members[m] = m;
     status = make_among(team, members, team->size, timeout, &te->comm, &told);
     if (status == SYMM_OK) {
         symm__engine_memory_open(te);
@@ -373,7 +376,7 @@ static uint64_t pair_tag(const symm_team *team, int peer)
     uint32_t low = (uint32_t)(team->rank < peer ? team->rank : peer);
     uint32_t high = (uint32_t)(team->rank < peer ? peer : team->rank);
 
-    return (uint64_t)(0x70000000u | low << 8 | high) << 32 | team->uid;
+    return (uint64_t)(0x70000000u | low << 14 | high) << 32 | team->uid;
 }
 
 /* The id goes from the lower rank to the higher, over their own socket. */

@@ -190,7 +190,7 @@ static uint64_t digest(const symm_team *team, size_t first)
 /* Do all members say the same? *same is equal on all. */
 static symm_status compare(symm_team *team, const char *what, uint64_t mine, bool *same)
 {
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *messages = team->ctx->room.messages;
     symm_status status = symm__team_exchange(team, what, team->ctx->timeout, SYMM_OK,
                                              &mine, sizeof(mine), NULL, 0, messages);
 

@@ -54,7 +54,7 @@ symm_status symm_team_capture_begin(symm_team *team)
 /* The exchange that tells whether all could map all. With the context locked. */
 static symm_status agree(symm_team *team, symm_status mine)
 {
-    struct symm_oob_message acks[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *acks = team->ctx->room.acks;
     symm_status status =
         symm__team_exchange(team, "capture end: have all mapped all?",
                             team->ctx->timeout, mine, NULL, 0, NULL, 0, acks);
@@ -67,7 +67,7 @@ static symm_status agree(symm_team *team, symm_status mine)
  * symm__captured_ready has it. */
 static symm_status end(symm_team *team, const char *why, bool *ended)
 {
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *messages = team->ctx->room.messages;
     const double most = why ? ABANDON_SECONDS : team->ctx->timeout;
     const double timeout = team->ctx->timeout < most ? team->ctx->timeout : most;
     int *fds, fds_count;

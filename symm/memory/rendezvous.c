@@ -275,7 +275,7 @@ static symm_status name_difference(const symm_team *team,
 /* Collective, after digests were found to differ on all ranks. */
 static symm_status explain_mismatch(symm_team *team, const struct manifest *manifest)
 {
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *messages = team->ctx->room.messages;
     symm_status status = symm__team_exchange(
         team, "rendezvous: comparing manifests", team->ctx->timeout, SYMM_OK,
         manifest->entries, manifest->count * sizeof(*manifest->entries), NULL, 0,

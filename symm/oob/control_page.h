@@ -4,7 +4,7 @@
  * wait, has it failed, at which call sites has it been.
  *
  * A rank writes its own page; peers write the words of agreements in it (16 KiB), on CUDA
- * also the tables of channels and the budget of blocks (112 KiB), and read the rest. Nothing
+ * also the tables of channels and the budget of blocks (352 KiB), and read the rest. Nothing
  * read from a peer's page is trusted: a value is copied once, then checked; none is an index,
  * a length or a pointer.
  * A page scribbled on by others can therefore cause an error, never a crash or a hang.
@@ -19,7 +19,8 @@
 #include "symm/symm.h"
 
 #define SYMM_CONTROL_MAGIC 0x73796d6d63746c31u /* "symmctl1" */
-#define SYMM_MAX_TEAMS     64                  /* of one context at a time */
+#define SYMM_MAX_TEAMS     256                 /* of one context at a time */
+#define SYMM_SLOT_WORDS    (SYMM_MAX_TEAMS / 64)
 #define SYMM_RECORD_BYTES  448
 #define SYMM_CONTROL_SITES 1024 /* a power of two */
 
@@ -27,6 +28,11 @@
 #define SYMM_LIVE_DIED     0x40000000u
 #define SYMM_LIVE_WAITERS  0x80000000u
 #define SYMM_LIVE_FINISHED 0x3fffffffu /* the rank has finalized its context */
+
+/* A set of slots of teams: slot s is bit s % 64 of word s / 64 (core/slots.h). */
+struct symm_slots {
+    uint64_t word[SYMM_SLOT_WORDS];
+};
 
 /* A failure of one team: state is stored last (release), the text is any bytes. */
 struct symm_record {
@@ -67,7 +73,7 @@ struct symm_channel_table {
 struct symm_budget {
     uint32_t lock; /* 0: free; else the holder's rank + 1 */
     uint32_t reserved0;
-    uint64_t slots;               /* bit s: a team is open here in slot s, */
+    struct symm_slots slots;      /* in which a team is open here, */
     uint32_t uid[SYMM_MAX_TEAMS]; /* and its uid */
     uint64_t word[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     /* The first launch with the last grant. */
@@ -75,14 +81,14 @@ struct symm_budget {
     uint32_t asked[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* grants that the owner has read */
     uint16_t claim[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* blocks, and a flag */
 };
-#define SYMM_BUDGET_BYTES 65536 /* of it and what fills its pages */
+#define SYMM_BUDGET_BYTES 163840 /* of it and what fills its pages */
 
 struct symm_consensus {
     uint64_t joined, opened; /* uid << 32 | attempt */
-    uint64_t taken;          /* bit s: slot s is taken here */
+    struct symm_slots taken; /* here */
     uint64_t set[2];         /* what it proposes in attempts of even and odd number: */
     uint32_t slot[2];        /* survivors (bits of team ranks), and the new slot */
-    uint64_t reserved[2];
+    uint64_t reserved;
 };
 
 /*
@@ -93,13 +99,13 @@ struct symm_consensus {
 #define SYMM_CREATIONS 8 /* such calls of a rank at a time */
 
 struct symm_creation {
-    uint64_t word;     /* how far the call is; 0: no call */
-    uint64_t series;   /* names parent and key, */
-    uint64_t list;     /* and these with the list */
-    uint64_t members;  /* the list's ranks, by bits of world ranks */
-    uint64_t taken;    /* while its context is locked: bit s: slot s is taken there */
+    uint64_t word;    /* how far the call is; 0: no call */
+    uint64_t series;  /* names parent and key, */
+    uint64_t list;    /* and these with the list */
+    uint64_t members; /* the list's ranks, by bits of their places on the host */
+    struct symm_slots taken; /* there, while its context is locked */
     uint64_t text[64]; /* the list, or the sentence */
-    /* Of a call that failed, by world rank: the calls whose failure that is; 0: none. */
+    /* Of a call that failed, by place on the host: the calls whose failure that is; 0: none. */
     uint32_t fails[SYMM_MAX_LOCAL_RANKS];
 };
 
@@ -109,8 +115,7 @@ struct symm_control {
     int32_t rank;
     uint32_t reserved0[12];
     uint32_t live;
-    uint32_t
-        left; /* finalized, and its teams have reported it to peers' kernels (cuda/team.c) */
+    uint32_t left; /* finalized, and its teams have reported it to peers' kernels (cuda/team.c) */
     uint32_t reserved1[14];
     /* A wait on the default stream that has lasted: team uid << 32 | epoch; 0 = none. */
     uint64_t waiting;
@@ -124,7 +129,7 @@ struct symm_control {
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
     struct symm_creation creation[SYMM_CREATIONS];
-    uint8_t reserved3[8000 - SYMM_CREATIONS * sizeof(struct symm_creation)];
+    uint8_t reserved3[12096 - SYMM_CREATIONS * sizeof(struct symm_creation)];
     /* From here on peers map the page for writing, and all before for reading. */
     uint64_t consensus_word[SYMM_CONSENSUS_WORDS];
     /* From here on there is a page on CUDA only. */
@@ -134,8 +139,8 @@ struct symm_control {
 };
 
 /* What is mapped: whole pages for any page size. */
-#define SYMM_CONTROL_BYTES      393216
-#define SYMM_CONTROL_HOST_BYTES 278528 /* on the host backend */
+#define SYMM_CONTROL_BYTES      819200
+#define SYMM_CONTROL_HOST_BYTES 458752 /* on the host backend */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
 _Static_assert(sizeof(struct symm_channel_table) == 768, "layout");
 _Static_assert(offsetof(struct symm_control, consensus_word) % 16384 == 0 &&

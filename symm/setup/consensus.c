@@ -48,11 +48,11 @@ uint64_t symm__shrink_prepare(symm_team *team)
     return consensus_word;
 }
 
-symm_status symm__shrink_adopt(symm_team *team, const uint64_t *consensus_words)
+symm_status symm__shrink_adopt(symm_team *team, uint32_t consensus_word)
 {
-    if (consensus_words[0] >= SYMM_CONSENSUS_WORDS)
+    if (consensus_word >= SYMM_CONSENSUS_WORDS)
         return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed start of a team",
                           team->world_rank[0]);
-    team->consensus_word = (uint32_t)consensus_words[0];
+    team->consensus_word = consensus_word;
     return SYMM_OK;
 }

@@ -26,8 +26,8 @@ struct symm_consensus *symm__consensus_page(const symm_team *team, int member);
 /* Where a new team's word will be, before its start; only what its first member says
  * counts. */
 uint64_t symm__shrink_prepare(symm_team *team);
-/* What that was: by team rank. */
+/* What its first member said. */
 symm_status symm__shrink_adopt(symm_team *team,
-                               const uint64_t *consensus_words) SYMM_MUST_CHECK;
+                               uint32_t consensus_word) SYMM_MUST_CHECK;
 
 #endif

@@ -22,7 +22,7 @@
 
 /* What a rank says at a split. */
 struct wire_split {
-    uint64_t slots; /* bit s: slot s is taken here */
+    struct symm_slots slots; /* that are taken here */
     int32_t color, key;
 };
 
@@ -44,10 +44,11 @@ static int place_compare(const void *left, const void *right)
 /* From all ranks' words: this team's members in order, and the slots taken on any of them. */
 static symm_status split_members(const symm_team *parent,
                                  const struct symm_oob_message *messages, int color,
-                                 struct place *places, int *size, uint64_t *taken)
+                                 struct place *places, int *size,
+                                 struct symm_slots *taken)
 {
     *size = 0;
-    *taken = 0;
+    *taken = (struct symm_slots){{0}};
     for (int m = 0; m < parent->size; m++) {
         struct wire_split wire;
 
@@ -58,7 +59,7 @@ static symm_status split_members(const symm_team *parent,
         if (wire.color != color)
             continue;
         places[*size] = (struct place){.key = wire.key, .parent_rank = m};
-        *taken |= wire.slots;
+        symm__slots_join(taken, &wire.slots);
         ++*size;
     }
     qsort(places, (size_t)*size, sizeof(*places), place_compare);
@@ -67,34 +68,38 @@ static symm_status split_members(const symm_team *parent,
 
 /* Gives the prepared team its place and opens it with its members. */
 static symm_status split_open(symm_team *parent, symm_team *made, int color,
-                              const struct place *places, int size, uint64_t taken)
+                              const struct place *places, int size,
+                              const struct symm_slots *taken)
 {
     symm_ctx *ctx = parent->ctx;
     uint32_t uid = symm__team_uid(parent, parent->sequence, (uint32_t)color);
-    int slot, world_rank[SYMM_MAX_RANKS];
+    int slot;
     symm_status status = symm__team_slot(ctx, taken, size, &slot);
 
     if (status != SYMM_OK) /* the same on every member: no peer waits for this rank */
         return status;
     for (int m = 0; m < size; m++)
-        world_rank[m] = parent->world_rank[places[m].parent_rank];
+        made->world_rank[m] = parent->world_rank[places[m].parent_rank];
     made->before = parent->uid;
-    return symm__team_complete(made, uid, slot, world_rank, size, ctx->timeout);
+    return symm__team_complete(made, uid, slot, size, ctx->timeout);
 }
 
 /* With the context locked. *team: the new one, or NULL for color < 0. */
 static symm_status split(symm_team *parent, int color, int key, symm_team **team)
 {
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
-    struct place places[SYMM_MAX_RANKS];
+    struct symm_oob_message *messages = parent->ctx->room.messages;
+    struct place *places = calloc((size_t)parent->size, sizeof(*places));
     struct wire_split wire = {.slots = symm__team_slots(parent->ctx),
                               .color = color < 0 ? -1 : color,
                               .key = key};
     symm_team *made = NULL;
-    uint64_t taken;
+    struct symm_slots taken;
     int size;
     /* What can fail here fails before the exchange, so that every rank learns of it. */
-    symm_status status = symm__team_alloc(parent->ctx, parent->size, &made);
+    symm_status status =
+        places ? symm__team_alloc(parent->ctx, parent->size, &made)
+               : symm__fail(SYMM_ERR_NOMEM, "no memory to split a team of %d ranks",
+                            parent->size);
 
     parent->again = true; /* a split that fails leaves the parent as it was */
     status = symm__team_exchange(parent, "split", parent->ctx->timeout, status, &wire,
@@ -104,7 +109,8 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
         symm__oob_messages_finish(messages, parent->size);
     }
     if (status == SYMM_OK && color >= 0)
-        status = split_open(parent, made, color, places, size, taken);
+        status = split_open(parent, made, color, places, size, &taken);
+    free(places);
     if (status != SYMM_OK || color < 0) {
         symm__team_free(made);
         made = NULL;
@@ -136,7 +142,8 @@ static symm_status create_check(const symm_team *parent, const int *ranks, int n
                                 symm_team *const *team)
 {
     static const char call[] = "symm_team_create";
-    bool listed[SYMM_MAX_RANKS] = {false};
+    const symm_ctx *ctx = parent->ctx;
+    bool listed[SYMM_MAX_LOCAL_RANKS] = {false}; /* by place on this host */
 
     if (!ranks || !team)
         return symm__fail_null(call, ranks ? "team" : "ranks");
@@ -148,18 +155,18 @@ static symm_status create_check(const symm_team *parent, const int *ranks, int n
             return symm__fail(SYMM_ERR_INVALID,
                               "%s: ranks[%d] is %d, but the parent has ranks 0 to %d",
                               call, i, ranks[i], parent->size - 1);
-        if (listed[ranks[i]])
-            return symm__fail(SYMM_ERR_INVALID,
-                              "%s: ranks[%d] is %d, for a second time", call, i,
-                              ranks[i]);
-        listed[ranks[i]] = true;
-        if (!symm__control(parent->ctx, parent->world_rank[ranks[i]]))
+        if (symm__is_far(ctx, parent->world_rank[ranks[i]]))
             return symm__fail(SYMM_ERR_UNSUPPORTED,
                               "%s: rank %d is on another host; symm_team_split makes "
                               "teams over several hosts",
                               call, parent->world_rank[ranks[i]]);
+        if (listed[ctx->local_of[parent->world_rank[ranks[i]]]])
+            return symm__fail(SYMM_ERR_INVALID,
+                              "%s: ranks[%d] is %d, for a second time", call, i,
+                              ranks[i]);
+        listed[ctx->local_of[parent->world_rank[ranks[i]]]] = true;
     }
-    if (!listed[parent->rank])
+    if (!listed[ctx->local_rank])
         return symm__fail(SYMM_ERR_INVALID,
                           "%s: the caller, rank %d of the parent, is not among the %d "
                           "ranks; only those that are make the call",
@@ -178,11 +185,13 @@ static symm_status create_open(const struct symm_create *create, symm_team *made
                           "the control page of rank %d is damaged: it gives slot %d to "
                           "a new team",
                           create->world_rank[create->last], create->slot);
+    memcpy(made->world_rank, create->world_rank,
+           (size_t)create->size * sizeof(*made->world_rank));
     /* What lies in the sockets is of exchanges that were abandoned. */
     made->agreed = true;
-    return symm__team_complete(
-        made, symm__team_uid(create->parent, create->number, part), create->slot,
-        create->world_rank, create->size, made->ctx->timeout);
+    return symm__team_complete(made,
+                               symm__team_uid(create->parent, create->number, part),
+                               create->slot, create->size, made->ctx->timeout);
 }
 
 symm_status symm_team_create(symm_team *parent, const int *ranks, int n, int key,

@@ -133,7 +133,7 @@ static symm_status join(struct symm_create *create)
         ctx->creation_stamp += ctx->creation_stamp == 0;
         create->stamp = ctx->creation_stamp;
         for (int m = 0; m < create->size; m++)
-            members |= UINT64_C(1) << create->world_rank[m];
+            members |= UINT64_C(1) << ctx->local_of[create->world_rank[m]];
         SET(create->own->word, 0);
         SET(create->own->series, create->series);
         SET(create->own->list, create->list);
@@ -164,12 +164,12 @@ static void publish(const struct symm_create *create, symm_status status)
     pthread_mutex_lock(&ctx->creations); /* until then no other thread takes the page */
     SET(page->word, 0);
     set_text(page, symm_last_error());
-    for (int r = 0; r < SYMM_MAX_RANKS; r++)
-        SET(page->fails[r], 0);
+    for (int p = 0; p < SYMM_MAX_LOCAL_RANKS; p++)
+        SET(page->fails[p], 0);
     for (int m = 0; m < create->size; m++) {
         const struct symm_seen *seen = &create->seen[m];
 
-        SET(page->fails[create->world_rank[m]],
+        SET(page->fails[ctx->local_of[create->world_rank[m]]],
             is_waiting(seen->word)        ? STAMP_OF(seen->word)
             : status == SYMM_ERR_MISMATCH ? create->against[m]
                                           : 0);
@@ -200,7 +200,7 @@ static void see(struct symm_create *create, int member,
         const struct symm_creation *page = &control->creation[e];
         uint64_t word = GET(page->word), series = GET(page->series),
                  list = GET(page->list), members = GET(page->members);
-        bool mine = GET(page->fails[ctx->rank]) == create->stamp;
+        bool mine = GET(page->fails[ctx->local_rank]) == create->stamp;
 
         if (series != create->series || GET(page->word) != word)
             continue; /* the next look finds one that changes just now */
@@ -262,9 +262,10 @@ static symm_status find_dead(const struct symm_create *create)
 static int awaited(const struct symm_create *create, int member)
 {
     const struct symm_seen *seen = &create->seen[member];
+    const symm_ctx *ctx = create->parent->ctx;
 
     for (int m = 0; m < create->size && seen->other && !seen->word; m++)
-        if ((seen->other_members >> create->world_rank[m] & 1) &&
+        if ((seen->other_members >> ctx->local_of[create->world_rank[m]] & 1) &&
             (m == create->rank || is_waiting(create->seen[m].word)))
             return m;
     return -1;
@@ -313,7 +314,7 @@ static symm_status look(struct symm_create *create)
 static symm_status late(const struct symm_create *create)
 {
     const symm_ctx *ctx = create->parent->ctx;
-    int missing[SYMM_MAX_RANKS] = {0}, count = 0, busy = create->rank;
+    int missing[SYMM_MAX_LOCAL_RANKS] = {0}, count = 0, busy = create->rank;
     char names[200];
 
     for (int m = 0; m < create->size; m++)
@@ -377,7 +378,7 @@ static symm_status decide(struct symm_create *create)
 {
     const symm_ctx *ctx = create->parent->ctx;
     const struct symm_creation *failure = NULL;
-    uint64_t taken = symm__team_slots(ctx);
+    struct symm_slots taken = symm__team_slots(ctx), theirs;
     bool all = true;
     symm_status status = SYMM_OK;
 
@@ -388,10 +389,13 @@ static symm_status decide(struct symm_create *create)
         see(create, m, &failure);
         all = all && STATE_OF(create->seen[m].word) == LOCKED &&
               NUMBER_OF(create->seen[m].word) == create->stamp;
-        taken |= all ? GET(create->seen[m].page->taken) : 0;
+        if (!all)
+            continue;
+        theirs = symm__slots_load(&create->seen[m].page->taken);
+        symm__slots_join(&taken, &theirs);
     }
     if (all)
-        status = symm__team_slot(ctx, taken, create->size, &create->slot);
+        status = symm__team_slot(ctx, &taken, create->size, &create->slot);
     create->decided = all && status == SYMM_OK;
     SET(create->own->word, create->decided
                                ? word_of(create->stamp, (uint32_t)create->slot, DECIDED)
@@ -438,7 +442,9 @@ static symm_status step(struct symm_create *create)
         status = decide(create);
         leave(create);
     } else {
-        SET(create->own->taken, symm__team_slots(ctx));
+        const struct symm_slots taken = symm__team_slots(ctx);
+
+        symm__slots_store(&create->own->taken, &taken);
         SET(create->own->word, word_of(create->stamp, number, LOCKED));
     }
     return status;

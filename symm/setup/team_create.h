@@ -27,7 +27,7 @@ struct symm_create {
     const symm_team *parent;
     int rank, size; /* place in the list, and all */
     int last;       /* place of the highest world rank */
-    int world_rank[SYMM_MAX_RANKS];
+    int world_rank[SYMM_MAX_LOCAL_RANKS];
     int slot;        /* free on all; as the last rank says, so to be checked */
     uint32_t stamp;  /* this call's number on this rank, */
     uint32_t number; /* and on the last rank: with that rank it names the agreement */
@@ -35,8 +35,8 @@ struct symm_create {
     uint64_t series, list;
     struct symm_creation *own;
     const struct symm_creation *last_page; /* while locked: of the last rank's call */
-    struct symm_seen seen[SYMM_MAX_RANKS]; /* by place */
-    uint32_t against[SYMM_MAX_RANKS];      /* numbers of calls that cross this one */
+    struct symm_seen seen[SYMM_MAX_LOCAL_RANKS]; /* by place */
+    uint32_t against[SYMM_MAX_LOCAL_RANKS]; /* numbers of calls that cross this one */
     bool locked, decided;
     double since, hold; /* when the lock was taken, how long it may be held */
     double crossed;     /* when `against` has changed last */

@@ -25,7 +25,8 @@
 #include "util/status.h"
 
 #define WORLD_UID 0x776f726cu
-#define NODE_STEP 0x6e6f6465u /* distinguishes the local team from splits */
+#define NODE_STEP 0x6e6f6465u /* distinguishes the local team from splits, */
+#define SLOT_STEP 0x736c6f74u /* and the search for its slot */
 
 static void team_range(const symm_ctx *ctx, int slot, size_t *begin, size_t *end)
 {
@@ -40,49 +41,63 @@ static void team_range(const symm_ctx *ctx, int slot, size_t *begin, size_t *end
     }
 }
 
-uint64_t symm__team_slots(const symm_ctx *ctx)
+struct symm_slots symm__team_slots(const symm_ctx *ctx)
 {
-    uint64_t taken = 0;
+    struct symm_slots taken = {{0}};
 
+    if (ctx->thread_group)
+        taken = symm__thread_group_held(ctx->thread_group, ctx->rank);
     for (int s = 0; s < SYMM_MAX_TEAMS; s++) {
         size_t begin, end;
 
         team_range(ctx, s, &begin, &end);
         if (ctx->teams[s] || end > ctx->stride)
-            taken |= (uint64_t)1 << s;
+            symm__slots_add(&taken, s);
     }
-    return taken |
-           (ctx->thread_group ? symm__thread_group_held(ctx->thread_group, ctx->rank)
-                              : 0);
+    return taken;
 }
 
-symm_status symm__team_slot(const symm_ctx *ctx, uint64_t taken, int size, int *slot)
+symm_status symm__team_slot(const symm_ctx *ctx, const struct symm_slots *taken,
+                            int size, int *slot)
 {
-    *slot = 0;
-    while (*slot < SYMM_MAX_TEAMS && (taken >> *slot & 1))
-        ++*slot;
+    const size_t ranges = ctx->stride / 2 / ctx->team_bytes + 1;
+
+    *slot = symm__slots_free(taken);
     if (*slot < SYMM_MAX_TEAMS)
         return SYMM_OK;
-    return symm__fail(SYMM_ERR_NOMEM,
-                      "no address range of %zu bytes is free on all %d ranks; destroy "
-                      "teams, or lower SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
-                      ctx->team_bytes, size);
+    if (ranges < SYMM_MAX_TEAMS)
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "no address range of %zu bytes is free on all %d ranks; "
+                          "destroy teams, or lower SYMM_TEAM_BYTES or raise "
+                          "SYMM_HEAP_BYTES",
+                          ctx->team_bytes, size);
+    return symm__fail(
+        SYMM_ERR_NOMEM,
+        "no slot is free on all %d ranks: a rank has at most %d teams at a "
+        "time, the world among them, and a team over several hosts counts "
+        "as two; destroy teams",
+        size, SYMM_MAX_TEAMS);
 }
 
 symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
 {
     symm_team *t = calloc(1, sizeof(*t));
+    const size_t near = (size_t)(most < ctx->local_size ? most : ctx->local_size);
 
     if (!t)
         goto err_memory;
     t->ctx = ctx;
     pthread_mutex_init(&t->channels, NULL);
     t->world_rank = calloc((size_t)most, sizeof(*t->world_rank));
-    t->sent = calloc((size_t)most * SYMM_SIGNALS, sizeof(*t->sent));
-    t->awaited = calloc((size_t)most * SYMM_SIGNALS, sizeof(*t->awaited));
-    t->ring_ends = calloc(2 * (size_t)most, sizeof(*t->ring_ends));
-    if (!t->world_rank || !t->sent || !t->awaited || !t->ring_ends)
+    if (!t->world_rank)
         goto err_team;
+    if (!ctx->device_ops) { /* else kernels count signals */
+        t->sent = calloc(near * SYMM_SIGNALS, sizeof(*t->sent));
+        t->awaited = calloc(near * SYMM_SIGNALS, sizeof(*t->awaited));
+        t->ring_ends = calloc(2 * near, sizeof(*t->ring_ends));
+        if (!t->sent || !t->awaited || !t->ring_ends)
+            goto err_team;
+    }
     for (int i = 0; i < SYMM_CHANNELS; i++) {
         t->channel[i].team = t;
         t->channel[i].index = i;
@@ -101,102 +116,185 @@ err_memory:
     return symm__fail(SYMM_ERR_NOMEM, "no memory for a team of up to %d ranks", most);
 }
 
-static void team_place(symm_team *team, uint32_t uid, int slot, int rank, int size)
+/* The members on this host, and whether there are others. */
+static void find_local(symm_team *team)
 {
+    const symm_ctx *ctx = team->ctx;
+
+    memset(team->place_of, -1, sizeof(team->place_of));
+    for (int m = 0; m < team->size; m++) {
+        const int rank = team->world_rank[m];
+
+        if (symm__is_far(ctx, rank)) {
+            team->spans = true;
+            continue;
+        }
+        if (rank == ctx->rank) {
+            team->rank = m;
+            team->local_rank = team->local_size;
+        }
+        team->place_of[ctx->local_of[rank]] = (int8_t)team->local_size;
+        team->local[team->local_size++] = m;
+    }
+}
+
+/* Gives back what the team was allocated for and does not have. */
+static void *shrink_to(void *memory, size_t bytes)
+{
+    void *fit = memory ? realloc(memory, bytes) : NULL;
+
+    return fit ? fit : memory;
+}
+
+static void team_place(symm_team *team, uint32_t uid, int slot, int size)
+{
+    size_t counts;
+
     team->uid = uid;
     team->slot = slot;
-    team->rank = rank;
     team->size = size;
+    find_local(team);
+    counts = (size_t)team->local_size * SYMM_SIGNALS;
+    team->world_rank =
+        shrink_to(team->world_rank, (size_t)size * sizeof(*team->world_rank));
+    team->sent = shrink_to(team->sent, counts * sizeof(*team->sent));
+    team->awaited = shrink_to(team->awaited, counts * sizeof(*team->awaited));
     team_range(team->ctx, slot, &team->begin, &team->end);
-    for (int m = 0; m < SYMM_MAX_RANKS; m++)
-        team->extent[m] = team->begin;
+    for (int p = 0; p < team->local_size; p++)
+        team->extent[p] = team->begin;
     team->shared = team->begin;
 }
 
 /* ---- Teams over several hosts -------------------------------------------------------- */
 
-static void find_hosts(const symm_team *team, struct symm_hierarchy *hierarchy)
+/* Numbers the hosts by their lowest team ranks, and finds each member's rank on its host.
+ * `count`: by the context's numbers of hosts; -1 where no member is. */
+static void seat_all(const symm_team *team, struct symm_hierarchy *hierarchy,
+                     struct symm_seat *count)
 {
     const symm_ctx *ctx = team->ctx;
 
+    for (int h = 0; h < ctx->hosts; h++)
+        count[h].host = UINT16_MAX;
     for (int m = 0; m < team->size; m++) {
-        int h = 0;
+        struct symm_seat *host = &count[ctx->host_of[team->world_rank[m]]];
 
-        while (h < hierarchy->hosts &&
-               ctx->host_of[team->world_rank[hierarchy->leader[h]]] !=
-                   ctx->host_of[team->world_rank[m]])
-            h++;
-        if (h == hierarchy->hosts)
-            hierarchy->leader[hierarchy->hosts++] = m;
-        hierarchy->host[m] = h;
-        hierarchy->local[m] = hierarchy->sizes[h]++;
+        if (host->host == UINT16_MAX)
+            host->host = (uint16_t)hierarchy->hosts++;
+        hierarchy->seat[m] = *host;
+        host->place++;
     }
-    hierarchy->at = hierarchy->host[team->rank];
-    hierarchy->here = hierarchy->local[team->rank];
+    hierarchy->at = hierarchy->seat[team->rank].host;
+    hierarchy->here = hierarchy->seat[team->rank].place;
+    hierarchy->places = team->local_size;
     hierarchy->equal = hierarchy->regular = true;
-    for (int h = 0; h < hierarchy->hosts; h++)
-        hierarchy->equal =
-            hierarchy->equal && hierarchy->sizes[h] == hierarchy->sizes[0];
+    for (int h = 0; h < ctx->hosts; h++)
+        hierarchy->equal = hierarchy->equal && (count[h].host == UINT16_MAX ||
+                                                count[h].place == team->local_size);
     for (int m = 0; m < team->size; m++)
         hierarchy->regular =
             hierarchy->regular && hierarchy->equal &&
-            m == hierarchy->host[m] * hierarchy->sizes[0] + hierarchy->local[m];
-    for (int m = 0; m < team->size; m++)
-        if (m == team->rank || (hierarchy->local[m] == hierarchy->here &&
-                                (hierarchy->equal || hierarchy->here == 0)))
-            hierarchy->rail[hierarchy->rail_count++] = m;
+            m == hierarchy->seat[m].host * hierarchy->places + hierarchy->seat[m].place;
 }
 
-/* Address ranges that are taken on any of this host's members. */
-static symm_status find_slot(symm_team *team, const struct symm_hierarchy *hierarchy,
-                             double timeout, int *slot)
+static symm_status find_rail(const symm_team *team, struct symm_hierarchy *hierarchy)
 {
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
-    uint64_t mine = symm__team_slots(team->ctx), taken = 0, theirs;
-    symm_status status =
-        symm__team_exchange(team, "the parts of a team on several hosts", timeout,
-                            SYMM_OK, &mine, sizeof(mine), NULL, 0, messages);
+    /* of a rail: one member of each host; of none: the own rank alone */
+    hierarchy->rail = calloc((size_t)hierarchy->hosts, sizeof(*hierarchy->rail));
+    if (!hierarchy->rail)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a rail over %d hosts",
+                          hierarchy->hosts);
+    for (int m = 0; m < team->size; m++)
+        if (m == team->rank || (hierarchy->seat[m].place == hierarchy->here &&
+                                (hierarchy->equal || hierarchy->here == 0)))
+            hierarchy->rail[hierarchy->rail_count++] = m;
+    return SYMM_OK;
+}
 
-    for (int m = 0; status == SYMM_OK && m < team->size; m++) {
-        if (messages[m].bytes_count != sizeof(theirs)) {
+static symm_status find_hosts(const symm_team *team, struct symm_hierarchy *hierarchy)
+{
+    struct symm_seat *count = calloc((size_t)team->ctx->hosts, sizeof(*count));
+    symm_status status;
+
+    hierarchy->seat = calloc((size_t)team->size, sizeof(*hierarchy->seat));
+    if (!count || !hierarchy->seat) {
+        free(count);
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the places of %d ranks",
+                          team->size);
+    }
+    seat_all(team, hierarchy, count);
+    free(count);
+    status = find_rail(team, hierarchy);
+    if (hierarchy->regular) { /* then they follow from the team ranks */
+        free(hierarchy->seat);
+        hierarchy->seat = NULL;
+    }
+    return status;
+}
+
+/* Address ranges that are taken on any of this host's members: an exchange among them. */
+static symm_status find_slot(symm_team *team, double timeout, int *slot)
+{
+    struct symm_oob_message *messages = team->ctx->room.messages;
+    const struct symm_slots mine = symm__team_slots(team->ctx);
+    struct symm_slots taken = {{0}}, theirs;
+    int members[SYMM_MAX_LOCAL_RANKS];
+    const struct symm_exchange exchange = {
+        .what = "the parts of a team on several hosts",
+        .tag = symm__team_uid(team, SLOT_STEP, 0),
+        .members = members,
+        .count = team->local_size,
+        .timeout = timeout,
+        .before = team->uid,
+        .bytes = &mine,
+        .bytes_count = sizeof(mine),
+    };
+    symm_status status;
+
+    for (int p = 0; p < team->local_size; p++)
+        members[p] = symm__team_rank_at(team, p);
+    status = symm__exchange(&team->ctx->oob, &exchange, messages);
+    for (int p = 0; status == SYMM_OK && p < team->local_size; p++) {
+        if (messages[p].bytes_count != sizeof(theirs)) {
             status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed split",
-                                team->world_rank[m]);
+                                members[p]);
             break;
         }
-        memcpy(&theirs, messages[m].bytes, sizeof(theirs));
-        taken |= hierarchy->host[m] == hierarchy->at ? theirs : 0;
+        memcpy(&theirs, messages[p].bytes, sizeof(theirs));
+        symm__slots_join(&taken, &theirs);
     }
-    symm__oob_messages_finish(messages, team->size);
-    for (*slot = 0; *slot < SYMM_MAX_TEAMS && (taken >> *slot & 1) != 0;)
-        ++*slot;
+    symm__oob_messages_finish(messages, team->local_size);
+    *slot = symm__slots_free(&taken);
     return status;
 }
 
 static symm_status open_node(symm_team *team, struct symm_hierarchy *hierarchy,
-                             int slot, double timeout)
+                             double timeout)
 {
+    const double until = symm__now() + timeout;
     symm_ctx *ctx = team->ctx;
-    int world_rank[SYMM_MAX_RANKS], count = 0;
     symm_team *node;
-    symm_status status;
+    int slot;
+    symm_status status = find_slot(team, timeout, &slot);
 
+    if (status != SYMM_OK)
+        return status;
     if (slot == SYMM_MAX_TEAMS) /* the same on all members of this host */
-        return symm__fail(
-            SYMM_ERR_NOMEM,
-            "no address range of %zu bytes is free on host %s for the part "
-            "of a team that is there; destroy teams, or lower "
-            "SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
-            ctx->team_bytes, symm__host_of_rank(ctx, ctx->rank));
-    for (int m = 0; m < team->size; m++)
-        if (hierarchy->host[m] == hierarchy->at)
-            world_rank[count++] = team->world_rank[m];
-    status = symm__team_alloc(ctx, count, &node);
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "no slot with an address range of %zu bytes is free on host "
+                          "%s for the part "
+                          "of a team that is there; destroy teams, or lower "
+                          "SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
+                          ctx->team_bytes, symm__host_of_rank(ctx, ctx->rank));
+    status = symm__team_alloc(ctx, team->local_size, &node);
     if (status != SYMM_OK)
         return status;
     node->inner = true;
+    for (int p = 0; p < team->local_size; p++)
+        node->world_rank[p] = symm__team_rank_at(team, p);
     status = symm__team_complete(
         node, symm__team_uid(team, NODE_STEP, (uint32_t)hierarchy->at), slot,
-        world_rank, count, timeout);
+        team->local_size, until - symm__now());
     if (status == SYMM_OK)
         hierarchy->local_team = node;
     else
@@ -207,12 +305,11 @@ static symm_status open_node(symm_team *team, struct symm_hierarchy *hierarchy,
 static symm_status local_open(symm_team *team, double timeout)
 {
     double until = symm__now() + timeout;
-    struct symm_oob_message messages[SYMM_MAX_RANKS] = {0};
+    struct symm_oob_message *messages = team->ctx->room.messages;
     struct symm_hierarchy *hierarchy;
-    int slot = 0;
     symm_status status;
 
-    if (!symm__team_spans(team))
+    if (!team->spans)
         return SYMM_OK;
     hierarchy = calloc(1, sizeof(*hierarchy));
     if (!hierarchy)
@@ -220,11 +317,9 @@ static symm_status local_open(symm_team *team, double timeout)
     pthread_mutex_init(&hierarchy->turn, NULL);
     pthread_cond_init(&hierarchy->turns, NULL);
     team->hierarchy = hierarchy;
-    find_hosts(team, hierarchy);
-    status = find_slot(team, hierarchy, timeout, &slot);
-    if (status != SYMM_OK)
-        return status;
-    status = open_node(team, hierarchy, slot, until - symm__now());
+    status = find_hosts(team, hierarchy);
+    if (status == SYMM_OK)
+        status = open_node(team, hierarchy, until - symm__now());
     status =
         symm__team_exchange(team, "the start of a team over several hosts",
                             until - symm__now(), status, NULL, 0, NULL, 0, messages);
@@ -248,6 +343,9 @@ static void local_close(symm_team *team)
     }
     pthread_cond_destroy(&hierarchy->turns);
     pthread_mutex_destroy(&hierarchy->turn);
+    free(hierarchy->seat);
+    free(hierarchy->rail);
+    free(hierarchy->tags);
     free(hierarchy);
     team->hierarchy = NULL;
 }
@@ -317,20 +415,18 @@ static symm_status team_memory(symm_team *team)
  */
 static symm_status team_adopt(symm_team *team, const uint64_t *sent)
 {
-    uint64_t consensus_words[SYMM_MAX_RANKS];
     uint32_t highest = 0;
 
     for (int m = 0; m < team->size; m++) {
         uint32_t theirs = (uint32_t)(sent[m] >> 32);
 
-        consensus_words[m] = (uint32_t)sent[m];
         highest = theirs > highest ? theirs : highest;
     }
     if (team->slot != 0) {
         team->number = highest < UINT32_MAX ? highest + 1 : highest;
         team->ctx->teams_numbered = team->number;
     }
-    return symm__shrink_adopt(team, consensus_words);
+    return symm__shrink_adopt(team, (uint32_t)sent[0]);
 }
 
 /* Memory, pads, heap: collective over the new team's members. */
@@ -350,12 +446,11 @@ static symm_status team_open(symm_team *team, symm_status mine, double timeout)
                                 consensus_word, team_adopt);
     if (status != SYMM_OK)
         return status;
-    for (int m = 0; m < team->size; m++)
-        team->pad[m] = symm__is_far(ctx, team->world_rank[m])
-                           ? NULL
-                           : (struct symm_pad *)(void *)(symm__heap_base(
-                                                             ctx, team->world_rank[m]) +
-                                                         team->begin);
+    for (int p = 0; p < team->local_size; p++)
+        team->pad[p] =
+            (struct symm_pad *)(void *)(symm__heap_base(ctx,
+                                                        symm__team_rank_at(team, p)) +
+                                        team->begin);
     for (int i = 0; i < SYMM_HOST_CHANNELS; i++) /* the others run on devices */
         symm__channel_init(&team->channel[i]);
     return SYMM_OK;
@@ -371,16 +466,12 @@ uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part)
 
 /* `mine`: a failure of this rank before this step, reported to all. */
 static symm_status complete(symm_team *made, symm_status mine, uint32_t uid, int slot,
-                            const int *world_rank, int size, double timeout)
+                            int size, double timeout)
 {
     symm_ctx *ctx = made->ctx;
-    int rank = 0;
     symm_status status;
 
-    while (world_rank[rank] != ctx->rank)
-        rank++;
-    team_place(made, uid, slot, rank, size);
-    memcpy(made->world_rank, world_rank, (size_t)size * sizeof(*world_rank));
+    team_place(made, uid, slot, size);
     if (ctx->thread_group && slot != 0)
         symm__thread_group_hold(made, 1);
     status = team_open(made, mine, timeout);
@@ -396,24 +487,23 @@ static symm_status complete(symm_team *made, symm_status mine, uint32_t uid, int
     return status;
 }
 
-symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
-                                const int *world_rank, int size, double timeout)
+symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot, int size,
+                                double timeout)
 {
-    return complete(made, SYMM_OK, uid, slot, world_rank, size, timeout);
+    return complete(made, SYMM_OK, uid, slot, size, timeout);
 }
 
 symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double timeout)
 {
-    int world_rank[SYMM_MAX_RANKS];
     symm_team *team;
     symm_status status = symm__team_alloc(ctx, ctx->size, &team);
 
     if (status != SYMM_OK)
         return status;
     for (int r = 0; r < ctx->size; r++)
-        world_rank[r] = r;
+        team->world_rank[r] = r;
     team->before = SYMM_CONTROL_MAGIC;
-    status = complete(team, mine, WORLD_UID, 0, world_rank, ctx->size, timeout);
+    status = complete(team, mine, WORLD_UID, 0, ctx->size, timeout);
     if (status != SYMM_OK)
         symm__team_free(team);
     return status;

@@ -9,24 +9,24 @@
 #ifndef SYMM_SETUP_TEAM_OBJECT_H
 #define SYMM_SETUP_TEAM_OBJECT_H
 
+#include "core/slots.h"
 #include "core/team.h"
 
 /* An object for up to `most` ranks, without memory or a place in the heap. */
 symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team) SYMM_MUST_CHECK;
-/* Gives it members and place, and opens it with them. Collective; with the context locked.
- * On error the caller frees it. */
-symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot,
-                                const int *world_rank, int size,
+/* Gives it its place and opens it with its members: the first `size` of made->world_rank, which
+ * the caller has set. Collective; with the context locked. On error the caller frees it. */
+symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot, int size,
                                 double timeout) SYMM_MUST_CHECK;
 /* Identifier of a child of `parent`; (step, part) is unique among its children. The parts of a
  * split are its colours, which are below all others: */
 #define SYMM_PART_SHRUNK  0x80000000u
 #define SYMM_PART_CREATED 0x80000001u /* and the world rank whose number the step is */
 uint32_t symm__team_uid(const symm_team *parent, uint32_t step, uint32_t part);
-uint64_t symm__team_slots(const symm_ctx *ctx); /* bit s: slot s is taken here */
+struct symm_slots symm__team_slots(const symm_ctx *ctx); /* that are taken here */
 /* The lowest that is not taken on any of `size` ranks; SYMM_ERR_NOMEM. */
-symm_status symm__team_slot(const symm_ctx *ctx, uint64_t taken, int size,
-                            int *slot) SYMM_MUST_CHECK;
+symm_status symm__team_slot(const symm_ctx *ctx, const struct symm_slots *taken,
+                            int size, int *slot) SYMM_MUST_CHECK;
 
 void symm__team_free(symm_team *team);
 

@@ -183,7 +183,9 @@ static bool is_dead(const symm_team *team, int member)
 
 static void announce(const struct shrink *s)
 {
-    __atomic_store_n(&s->own->taken, symm__team_slots(s->team->ctx), __ATOMIC_RELAXED);
+    const struct symm_slots taken = symm__team_slots(s->team->ctx);
+
+    symm__slots_store(&s->own->taken, &taken);
     /* release: pairs with the acquire in has_come */
     __atomic_store_n(&s->own->joined, mark_of(s), __ATOMIC_RELEASE);
 }
@@ -209,16 +211,15 @@ static uint64_t gathered(const struct shrink *s, bool *waiting)
 
 static int free_slot(const struct shrink *s, uint64_t set)
 {
-    uint64_t taken = 0;
-    int slot = 0;
+    struct symm_slots taken = {{0}}, theirs;
 
-    for (int m = 0; m < s->team->size; m++)
-        if (is_in(set, m))
-            taken |= __atomic_load_n(&symm__consensus_page(s->team, m)->taken,
-                                     __ATOMIC_RELAXED);
-    while (slot < SYMM_MAX_TEAMS && (taken >> slot & 1))
-        slot++;
-    return slot;
+    for (int m = 0; m < s->team->size; m++) {
+        if (!is_in(set, m))
+            continue;
+        theirs = symm__slots_load(&symm__consensus_page(s->team, m)->taken);
+        symm__slots_join(&taken, &theirs);
+    }
+    return symm__slots_free(&taken);
 }
 
 static void propose(const struct shrink *s, const struct step *at, uint64_t set)
@@ -380,7 +381,7 @@ static symm_status begin(struct shrink *s)
 static symm_status make(struct shrink *s)
 {
     symm_ctx *ctx = s->team->ctx;
-    int world_rank[SYMM_MAX_RANKS], size = 0;
+    int size = 0;
     symm_status status;
 
     if (s->slot == NO_SLOT)
@@ -390,11 +391,11 @@ static symm_status make(struct shrink *s)
         return status;
     for (int m = 0; m < s->team->size; m++)
         if (is_in(s->set, m))
-            world_rank[size++] = s->team->world_rank[m];
+            s->made->world_rank[size++] = s->team->world_rank[m];
     s->made->agreed = true;
     return symm__team_complete(s->made,
                                symm__team_uid(s->team, s->attempt, SYMM_PART_SHRUNK),
-                               s->slot, world_rank, size, ctx->timeout);
+                               s->slot, size, ctx->timeout);
 }
 
 static void unmake(struct shrink *s)
@@ -482,7 +483,7 @@ static symm_status attempt(struct shrink *s, enum symm_consensus_phase *end)
 /* A team without all of its ranks has failed, even if no rank has noticed yet. */
 static void mark_failed(symm_team *team, uint64_t set)
 {
-    int missing[SYMM_MAX_RANKS], count = 0;
+    int missing[SYMM_MAX_LOCAL_RANKS], count = 0;
     char names[200], name[64];
     bool dead = false;
 
@@ -540,8 +541,8 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
         return status;
     if (!survivors)
         return symm__fail(SYMM_ERR_INVALID, "symm_team_shrink: survivors is NULL");
-    for (int m = 0; m < team->size; m++)
-        if (!symm__control(team->ctx, team->world_rank[m]))
+    for (int m = 0; team->spans && m < team->size; m++)
+        if (symm__is_far(team->ctx, team->world_rank[m]))
             return symm__fail(SYMM_ERR_UNSUPPORTED,
                               "symm_team_shrink: rank %d is on another host; shrink a "
                               "team of one host's ranks",

@@ -9,6 +9,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "core/shared_memory.h"
+#include "core/slots.h"
 #include "core/team.h"
 #include "net/seqpacket.h"
 #include "setup/thread_group.h"
@@ -19,10 +20,10 @@ symm_status symm_thread_group_create(int n, symm_thread_group **group)
     symm_thread_group *g;
     symm_status status = SYMM_ERR_NOMEM;
 
-    if (!group || n < 1 || n > SYMM_MAX_RANKS)
+    if (!group || n < 1 || n > SYMM_MAX_LOCAL_RANKS)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_thread_group_create: %d ranks; 1 to %d are possible", n,
-                          SYMM_MAX_RANKS);
+                          SYMM_MAX_LOCAL_RANKS);
     g = calloc(1, sizeof(*g));
     if (!g)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a group");
@@ -163,14 +164,14 @@ void symm__thread_group_hold(symm_team *team, int change)
     pthread_mutex_unlock(&group->lock);
 }
 
-uint64_t symm__thread_group_held(symm_thread_group *group, int rank)
+struct symm_slots symm__thread_group_held(symm_thread_group *group, int rank)
 {
-    uint64_t held = 0;
+    struct symm_slots held = {{0}};
 
     pthread_mutex_lock(&group->lock);
     for (int s = 0; s < SYMM_MAX_TEAMS; s++)
         if (group->holders[rank][s] > 0)
-            held |= (uint64_t)1 << s;
+            symm__slots_add(&held, s);
     pthread_mutex_unlock(&group->lock);
     return held;
 }

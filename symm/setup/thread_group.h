@@ -12,7 +12,7 @@ symm_status symm__thread_group_join(symm_thread_group *group, symm_ctx *ctx,
                                     int *peer_fd) SYMM_MUST_CHECK;
 /* A member begins or ceases to use the memory of all members of its team. */
 void symm__thread_group_hold(symm_team *team, int change);
-uint64_t symm__thread_group_held(symm_thread_group *group,
-                                 int rank); /* bit s: slot s is held */
+struct symm_slots symm__thread_group_held(symm_thread_group *group,
+                                          int rank); /* slots that are held */
 
 #endif
