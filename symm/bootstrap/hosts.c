@@ -13,6 +13,7 @@
 
 #include "bootstrap/job.h"
 #include "net/address.h"
+#include "net/interface.h"
 #include "net/seqpacket.h"
 #include "oob/exchange.h"
 #include "util/clock.h"
@@ -54,7 +55,7 @@ symm_status symm__host_identify(struct symm_host *host)
 
 /* ---- Addresses -------------------------------------------------------------------- */
 
-static struct symm_address address_of(const struct symm_host_address *place)
+struct symm_address symm__host_address(const struct symm_host_address *place)
 {
     struct symm_address address = {.bytes = sizeof(struct sockaddr_in)};
     struct sockaddr_in *v4 = (struct sockaddr_in *)&address.at;
@@ -124,7 +125,13 @@ static bool way_to(const char *target, struct symm_address *own)
 static symm_status own_address(const char *toward, struct symm_host_address *place)
 {
     const char *given = symm__option(SYMM_OPTION_HOST_ADDRESS);
+    const char *list = symm__option(SYMM_OPTION_SOCKET_IFNAME);
     struct symm_address own;
+
+    if (!list)
+        list = secure_getenv("NCCL_SOCKET_IFNAME");
+    if (list && !*list)
+        list = NULL;
 
     if (given && symm__address_parse(given, SYMM_ADDRESS_NUMBER, &own))
         return symm__fail(
@@ -132,8 +139,20 @@ static symm_status own_address(const char *toward, struct symm_host_address *pla
             "SYMM_HOST_ADDRESS='%.60s': must be a numeric address of this "
             "host, as 10.0.0.1",
             given);
+    if (!given && list) {
+        char names[200];
+
+        if (!symm__interface_address(list, &own, names, sizeof(names)))
+            return symm__fail(
+                SYMM_ERR_INVALID,
+                "%s='%.60s': no interface that is up fits it, and has an address for "
+                "other hosts; there are: %s",
+                symm__option(SYMM_OPTION_SOCKET_IFNAME) ? "SYMM_SOCKET_IFNAME"
+                                                        : "NCCL_SOCKET_IFNAME",
+                list, names[0] ? names : "none");
+    }
     /* An address that no host has is routed by the default route. */
-    if (!given && !way_to(toward, &own) && !way_to("192.0.2.1", &own) &&
+    if (!given && !list && !way_to(toward, &own) && !way_to("192.0.2.1", &own) &&
         !way_to("2001:db8::1", &own) &&
         symm__address_parse("127.0.0.1", SYMM_ADDRESS_NUMBER, &own))
         return symm__fail(SYMM_ERR_SYSTEM, "this host has no network");
@@ -142,23 +161,50 @@ static symm_status own_address(const char *toward, struct symm_host_address *pla
     return SYMM_OK;
 }
 
+/* SYMM_PORT_RANGE, "30000-30099"; 0: any port. */
+static symm_status port_range(int *low, int *high)
+{
+    const char *text = symm__option(SYMM_OPTION_PORT_RANGE);
+    int used = 0;
+
+    *low = *high = 0;
+    if (!text)
+        return SYMM_OK;
+    if (sscanf(text, "%5d-%5d%n", low, high, &used) == 2 && text[used] == '\0' &&
+        *low >= 1 && *high >= *low && *high <= 65535)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "SYMM_PORT_RANGE='%.60s': must be two ports, as 30000-30099",
+                      text);
+}
+
 symm_status symm__hosts_listen(const char *toward, struct symm_host_address *place,
                                int *listener)
 {
     struct symm_address own;
     char text[64];
+    int low, high, fd;
     symm_status status = own_address(toward, place);
-    int fd;
 
+    if (status == SYMM_OK)
+        status = port_range(&low, &high);
     if (status != SYMM_OK)
         return status;
-    own = address_of(place);
-    fd = symm__address_listen(&own);
+    own = symm__host_address(place);
+    fd = symm__address_listen_among(&own, low, high);
+    if (fd < 0 && errno == EADDRINUSE && low > 0)
+        return symm__fail(SYMM_ERR_SYSTEM, "no port of SYMM_PORT_RANGE %d-%d is free",
+                          low, high);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        return symm__fail_errno(
+            SYMM_ERR_SYSTEM, errno,
+            "a socket for other hosts: raise the limit of open files "
+            "(ulimit -n)");
     if (fd < 0)
         return symm__fail_errno(
             SYMM_ERR_SYSTEM, errno,
             "listening on %s for ranks of other hosts (another address of this host: "
-            "SYMM_HOST_ADDRESS)",
+            "SYMM_SOCKET_IFNAME or SYMM_HOST_ADDRESS)",
             address_text(place, text, sizeof(text)));
     address_place(&own.at, place);
     *listener = fd;
@@ -307,10 +353,9 @@ symm_status symm__world_number(struct symm_world *world, int rank, int size,
     return status;
 }
 
-/* An exchange among ranks that have sockets to each other. */
-static symm_status exchange_near(int place, int size, const int *fds, double timeout,
-                                 struct symm_exchange *exchange,
-                                 struct symm_oob_message *messages)
+symm_status symm__near_exchange(int place, int size, const int *fds, double timeout,
+                                struct symm_exchange *exchange,
+                                struct symm_oob_message *messages)
 {
     int members[SYMM_BOOTSTRAP_MAX], copy[SYMM_BOOTSTRAP_MAX];
     struct symm_oob near;
@@ -328,24 +373,30 @@ static symm_status exchange_near(int place, int size, const int *fds, double tim
     return symm__exchange(&near, exchange, messages);
 }
 
+static void close_listener(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}
+
 symm_status symm__world_share(struct symm_world *world, int place, const int *near_fd,
                               int mine, double timeout)
 {
     struct symm_oob_message messages[SYMM_BOOTSTRAP_MAX] = {0};
     struct symm_exchange exchange = {
         .sequence = 1, .fds = &mine, .fds_count = place == 0};
-    symm_status status =
-        exchange_near(place, world->local_size, near_fd, timeout, &exchange, messages);
+    symm_status status = symm__near_exchange(place, world->local_size, near_fd, timeout,
+                                             &exchange, messages);
 
     if (status != SYMM_OK || place == 0) {
         if (status == SYMM_OK)
             world->listener = mine;
         else
-            (void)close(mine);
+            close_listener(mine);
         symm__oob_messages_finish(messages, world->local_size);
         return status;
     }
-    (void)close(mine);
+    close_listener(mine);
     if (messages[0].fds_count == 1) {
         world->listener = messages[0].fds[0];
         messages[0].fds_count = 0;
@@ -376,7 +427,7 @@ static symm_status find_places(int rank, int size, const int *peer_fd, double ti
                                      .bytes = found,
                                      .bytes_count = sizeof(*found)};
     symm_status status =
-        exchange_near(rank, size, peer_fd, timeout, &exchange, messages);
+        symm__near_exchange(rank, size, peer_fd, timeout, &exchange, messages);
 
     for (int r = 0; status == SYMM_OK && r < size; r++) {
         struct found theirs;

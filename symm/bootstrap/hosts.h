@@ -9,6 +9,7 @@
 #ifndef SYMM_BOOTSTRAP_HOSTS_H
 #define SYMM_BOOTSTRAP_HOSTS_H
 
+#include "net/address.h"
 #include "relay/relay.h"
 #include "symm/symm.h"
 
@@ -36,6 +37,11 @@ symm_status symm__host_identify(struct symm_host *host) SYMM_MUST_CHECK;
  */
 symm_status symm__hosts_listen(const char *toward, struct symm_host_address *place,
                                int *listener) SYMM_MUST_CHECK;
+struct symm_address symm__host_address(const struct symm_host_address *place);
+
+struct symm_exchange;
+struct symm_oob_message;
+
 /* Who is where in a job. */
 struct symm_world {
     int hosts;
@@ -56,6 +62,13 @@ symm_status symm__world_alone(struct symm_world *world, int size) SYMM_MUST_CHEC
  */
 symm_status symm__world_number(struct symm_world *world, int rank, int size,
                                const struct symm_host_address *places) SYMM_MUST_CHECK;
+/*
+ * One exchange among ranks that have sockets to each other: fds[size], -1 for the own `place`.
+ * exchange: status, sequence, bytes and descriptors are the caller's.
+ */
+symm_status symm__near_exchange(int place, int size, const int *fds, double timeout,
+                                struct symm_exchange *exchange,
+                                struct symm_oob_message *messages) SYMM_MUST_CHECK;
 /* The ranks of this host take over their lowest rank's listener; `mine` is closed or kept. Collective
  * among them. near_fd: [local_size], by place. */
 symm_status symm__world_share(struct symm_world *world, int place, const int *near_fd,

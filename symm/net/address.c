@@ -2,6 +2,7 @@
 /* address.c - see address.h. */
 #include "net/address.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -63,6 +64,30 @@ const char *symm__address_parse(const char *text, enum symm_address_form form,
     return NULL;
 }
 
+/* Has the system IPv6? */
+static bool has_v6(void)
+{
+    struct sockaddr_in6 any = {.sin6_family = AF_INET6};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool has = fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof(any)) == 0;
+
+    if (fd >= 0)
+        close(fd);
+    return has;
+}
+
+void symm__address_any(struct symm_address *address)
+{
+    /* sin_port and sin6_port lie at one place. */
+    const in_port_t port = ((struct sockaddr_in *)&address->at)->sin_port;
+    const bool v6 = has_v6();
+
+    *address = (struct symm_address){.bytes = v6 ? sizeof(struct sockaddr_in6)
+                                                 : sizeof(struct sockaddr_in)};
+    address->at.ss_family = v6 ? AF_INET6 : AF_INET;
+    ((struct sockaddr_in *)&address->at)->sin_port = port;
+}
+
 int symm__address_listen(struct symm_address *address)
 {
     const int yes = 1, no = 0;
@@ -84,6 +109,28 @@ int symm__address_listen(struct symm_address *address)
     error = errno;
     close(fd);
     errno = error;
+    return -1;
+}
+
+int symm__address_listen_among(struct symm_address *address, int low, int high)
+{
+    const struct symm_address wanted = *address;
+    /* Processes that begin together begin at different ports. */
+    int count = high - low + 1, first = low ? (int)(getpid() % count) : 0;
+
+    if (low == 0)
+        return symm__address_listen(address);
+    for (int i = 0; i < count; i++) {
+        int fd;
+
+        *address = wanted;
+        ((struct sockaddr_in *)&address->at)->sin_port =
+            htons((uint16_t)(low + (first + i) % count));
+        fd = symm__address_listen(address);
+        if (fd >= 0 || errno != EADDRINUSE)
+            return fd;
+    }
+    errno = EADDRINUSE;
     return -1;
 }
 

@@ -30,6 +30,10 @@ const char *symm__address_parse(const char *text, enum symm_address_form form,
                                 struct symm_address *address);
 /* A listener, or -1: errno. Port 0: any; `address` gets the one that it was. */
 int symm__address_listen(struct symm_address *address);
+/* The same at a port from low to high that is free; errno EADDRINUSE: none is. low 0: any. */
+int symm__address_listen_among(struct symm_address *address, int low, int high);
+/* The wildcard of IPv6 and IPv4, where the system has both; the port stays. */
+void symm__address_any(struct symm_address *address);
 /* A socket that connects, or -1: errno. It is writable once symm__connect_error has a result. */
 int symm__address_connect(const struct symm_address *address);
 /* How connecting has ended: 0, or an errno. */

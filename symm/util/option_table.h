@@ -44,6 +44,11 @@
       "names the host that this rank counts as being on; default the system's own")    \
     X(HOST_ADDRESS, STRING, "",                                                        \
       "this host's numeric address, by which ranks of other hosts reach this one")     \
+    X(SOCKET_IFNAME, STRING, "",                                                       \
+      "interfaces by which ranks of other hosts reach this one, as in NCCL's "         \
+      "variable")                                                                      \
+    X(PORT_RANGE, STRING, "",                                                          \
+      "ports at which ranks listen for other hosts, as 30000-30099")                   \
     X(BOOTSTRAP, STRING, "local", "how ranks connect: local (by job key) or store")    \
     X(RUNTIME_DIR, STRING, "",                                                         \
       "where the bootstrap's socket lies; default "                                    \
