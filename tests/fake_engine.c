@@ -22,7 +22,7 @@
 #include "util/clock.h"
 #include "util/status.h"
 
-#define RANKS_MAX  64
+#define RANKS_MAX  512
 #define SLOT_BYTES 65536
 
 struct shared {

@@ -18,9 +18,12 @@
 
 #include "bootstrap/hosts.h"
 #include "bootstrap/socket_path.h"
+#include "bootstrap/tree.h"
 #include "net/store_protocol.h"
+#include "oob/exchange.h"
 #include "util/clock.h"
 #include "util/random.h"
+#include "util/rank_text.h"
 #include "util/status.h"
 #include "util/text.h"
 
@@ -120,6 +123,7 @@ symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run, int *pee
 /* ---- By an allgather ------------------------------------------------------------- */
 
 #define ENTRY_KEY_BYTES 16
+#define HAND_ON_SECONDS 2.0 /* for the entries to reach the other ranks of a host */
 
 /* What each rank gives; key and secret count only in rank 0's. */
 struct bootstrap_entry {
@@ -137,8 +141,11 @@ static_assert(sizeof(struct bootstrap_entry) == 112, "the entry's layout is fixe
 /* A bootstrap by entries, which travel by an allgather or by the store. */
 struct gathering {
     const struct symm_bootstrap_run *run;
-    const char *prefix, *what; /* of the key; for sentences */
-    const char *store;         /* its address; NULL: the caller's allgather */
+    const char *prefix, *what;  /* of the key; for sentences */
+    const char *store;          /* its address; NULL: another way */
+    const char *root;           /* where rank 0 listens; NULL: another way */
+    int local_rank, local_size; /* with root: of the launcher's ranks here, */
+    const char *node;           /* and the launcher's name for them, or "" */
     double until;
     int listener;                    /* for other hosts; -1: none */
     struct bootstrap_entry *entries; /* [size]; owned */
@@ -155,13 +162,17 @@ static symm_status entry_make(struct gathering *gathering,
         .rank = run->rank,
         .size = run->size,
     };
-    status = symm__host_identify(&entry->place.host);
-    if (status == SYMM_OK)
+    status = symm__host_identify(
+        &entry->place
+             .host); /* By rank 0's host the lowest rank of each speaks for all, and listens. */
+    if (status == SYMM_OK && (gathering->root == NULL || gathering->local_rank == 0))
         status =
-            symm__hosts_listen(gathering->store, &entry->place, &gathering->listener);
+            symm__hosts_listen(gathering->store ? gathering->store : gathering->root,
+                               &entry->place, &gathering->listener);
     if (status == SYMM_OK && run->rank == 0)
         status = symm__random(entry->key, sizeof(entry->key));
-    if (status == SYMM_OK && run->rank == 0 && gathering->store == NULL)
+    if (status == SYMM_OK && run->rank == 0 && gathering->store == NULL &&
+        gathering->root == NULL)
         status = symm__random(entry->secret, sizeof(entry->secret));
     /* The others wait in the allgather: the failure must reach them. */
     entry->failed = status != SYMM_OK;
@@ -253,8 +264,9 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
 {
     const struct symm_bootstrap_run *run = gathering->run;
     struct symm_world *world = run->world;
-    const uint8_t *secret =
-        gathering->store != NULL ? run->secret : gathering->entries[0].secret;
+    const uint8_t *secret = gathering->store != NULL || gathering->root != NULL
+                                ? run->secret
+                                : gathering->entries[0].secret;
     int near_fd[SYMM_BOOTSTRAP_MAX];
     symm_status status = entries_world(gathering);
     for (int r = 0; r < run->size; r++)
@@ -307,7 +319,151 @@ static symm_status gather_store(const struct gathering *gathering,
     return symm__store_allgather(&exchange);
 }
 
-/* bootstrap NULL: by the store. */
+/* ---- By rank 0's host --------------------------------------------------------------- */
+
+/* Begins what the lowest rank of a host passes on. */
+struct handed {
+    int32_t status;
+    char sentence[SYMM_ERROR_BYTES];
+};
+
+/* The lowest of the ranks here joins the tree for all: their entries go up, all come down.
+ * `gathered`: how their entries came; if that failed, the other hosts are told why. */
+static symm_status speak(const struct gathering *gathering, symm_status gathered,
+                         const struct symm_oob_message *near)
+{
+    const struct symm_bootstrap_run *run = gathering->run;
+    struct bootstrap_entry here[SYMM_BOOTSTRAP_MAX];
+    int ranks[SYMM_BOOTSTRAP_MAX] = {run->rank};
+    struct symm_tree_join join = {
+        .rank = run->rank,
+        .size = run->size,
+        .ranks = ranks,
+        .count = gathering->local_size,
+        .entries = here,
+        .bytes = sizeof(*here),
+        .all = gathering->entries,
+        .root = gathering->root,
+        .listener = gathering->listener,
+        .place = &here[0].place,
+        .key = run->secret,
+        .until = gathering->until,
+        .failed = gathered,
+    };
+    for (int i = 0; gathered == SYMM_OK && i < gathering->local_size; i++) {
+        if (near[i].bytes_count != sizeof(*here))
+            return symm__fail(SYMM_ERR_DAMAGED,
+                              "a rank of this host sent a malformed entry");
+        memcpy(&here[i], near[i].bytes, sizeof(*here));
+        ranks[i] = here[i].rank;
+        if (i > 0 && ranks[i] <= ranks[i - 1])
+            return symm__fail(
+                SYMM_ERR_JOB,
+                "local rank %d is rank %d of the job, local rank %d is rank "
+                "%d: the order must be the same",
+                i - 1, ranks[i - 1], i, ranks[i]);
+    }
+    return symm__tree_join(&join);
+}
+
+/* What the lowest rank passes on: the entries of all ranks, or why there are none. */
+static symm_status take_entries(const struct gathering *gathering,
+                                const struct symm_oob_message *all)
+{
+    size_t bytes = (size_t)gathering->run->size * sizeof(*gathering->entries);
+    struct handed handed;
+    if (all->bytes_count == sizeof(handed)) {
+        memcpy(&handed, all->bytes, sizeof(handed));
+        return symm__fail_quiet(
+            symm__peer_status(handed.status),
+            symm__printable(handed.sentence, sizeof(handed.sentence)));
+    }
+    if (all->bytes_count != bytes + sizeof(handed))
+        return symm__fail(SYMM_ERR_DAMAGED,
+                          "the lowest rank of this host passed on a damaged table");
+    memcpy(gathering->entries, (const char *)all->bytes + sizeof(handed), bytes);
+    return SYMM_OK;
+}
+
+/* By the lowest rank: what take_entries takes. *bytes: its size. NULL: no memory. */
+static char *hand_on(const struct gathering *gathering, symm_status status,
+                     size_t *bytes)
+{
+    size_t table = (size_t)gathering->run->size * sizeof(*gathering->entries);
+    struct handed handed = {.status = status};
+    char *made;
+    *bytes = sizeof(handed) + (status == SYMM_OK ? table : 0);
+    made = malloc(*bytes);
+    if (made == NULL)
+        return NULL;
+    if (status != SYMM_OK)
+        (void)snprintf(handed.sentence, sizeof(handed.sentence), "%s",
+                       symm_last_error());
+    memcpy(made, &handed, sizeof(handed));
+    if (status == SYMM_OK)
+        memcpy(made + sizeof(handed), gathering->entries, table);
+    return made;
+}
+
+/* Two exchanges among the ranks here, and the tree between them. */
+static symm_status gather_among(const struct gathering *gathering, const int *near_fd,
+                                symm_status made, const struct bootstrap_entry *mine)
+{
+    struct symm_oob_message near[SYMM_BOOTSTRAP_MAX] = {0};
+    int place = gathering->local_rank, size = gathering->local_size;
+    struct symm_exchange exchange = {
+        .sequence = 1, .status = made, .bytes = mine, .bytes_count = sizeof(*mine)};
+    char *handed = NULL;
+    size_t bytes = 0;
+    symm_status status = symm__near_exchange(
+        place, size, near_fd, gathering->until - symm__now(), &exchange, near);
+    if (place == 0) {
+        symm_status spoken = speak(gathering, status, near);
+        handed = hand_on(gathering, spoken, &bytes);
+    }
+    if (status != SYMM_OK)
+        goto out;
+    symm__oob_messages_finish(near, size);
+    exchange = (struct symm_exchange){
+        .sequence = 2, .bytes = handed, .bytes_count = handed != NULL ? bytes : 0};
+    /* The one that joins the tree may return as late as the deadline, with a reason. */
+    status = symm__near_exchange(place, size, near_fd,
+                                 gathering->until - symm__now() + HAND_ON_SECONDS,
+                                 &exchange, near);
+    if (status == SYMM_OK)
+        status = take_entries(gathering, &near[0]);
+out:
+    symm__oob_messages_finish(near, size);
+    free(handed);
+    return status;
+}
+
+static symm_status gather_tree(const struct gathering *gathering, symm_status made,
+                               const struct bootstrap_entry *mine)
+{
+    const struct symm_bootstrap_run *run = gathering->run;
+    char key[SYMM_KEY_BYTES + 64];
+    int near_fd[SYMM_BOOTSTRAP_MAX];
+    struct symm_bootstrap_run near = {.rank = gathering->local_rank,
+                                      .size = gathering->local_size,
+                                      .key = key,
+                                      .secret = run->secret,
+                                      .timeout = gathering->until - symm__now()};
+    symm_status status;
+    /* One machine may play several hosts, or have several launchers of one job. */
+    (void)snprintf(key, sizeof(key), "%s host=%016" PRIx64 " node=%.20s", run->key,
+                   mine->place.host.id, gathering->node);
+    status = symm__bootstrap_near(&near, near_fd);
+    if (status != SYMM_OK && near.rank == 0)
+        return speak(gathering, status, NULL);
+    if (status != SYMM_OK)
+        return status;
+    status = gather_among(gathering, near_fd, made, mine);
+    symm__seqpacket_close(near_fd, near.size);
+    return status;
+}
+
+/* bootstrap NULL: by the store, or the tree. */
 static symm_status gather(struct gathering *gathering, const symm_bootstrap *bootstrap,
                           int *peer_fd)
 {
@@ -325,7 +481,8 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
         (void)snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
     symm_status status = bootstrap != NULL
                              ? gather_bootstrap(gathering, bootstrap, &mine)
-                             : gather_store(gathering, &mine);
+                         : gathering->root != NULL ? gather_tree(gathering, made, &mine)
+                                                   : gather_store(gathering, &mine);
     if (made != SYMM_OK)
         status = symm__fail_quiet(made, sentence);
     if (status == SYMM_OK)
@@ -366,6 +523,36 @@ symm_status symm__bootstrap_store(const struct symm_bootstrap_run *run,
                           "the store at %s needs the job's secret: set "
                           "SYMM_SECRET, or start the ranks by symmrun",
                           address);
+    if (run->size == 1)
+        return symm__bootstrap_local(run, peer_fd);
+    return gather(&gathering, NULL, peer_fd);
+}
+
+symm_status symm__bootstrap_tree(const struct symm_bootstrap_run *run, const char *root,
+                                 const char *node, int local_rank, int local_size,
+                                 int *peer_fd)
+{
+    struct gathering gathering = {.run = run,
+                                  .prefix = "tree",
+                                  .what = "the job's bootstrap",
+                                  .root = root,
+                                  .node = node,
+                                  .local_rank = local_rank,
+                                  .local_size = local_size};
+    symm_status status = run_check(run, SYMM_RANKS_MAX);
+    if (status != SYMM_OK)
+        return status;
+    if (local_size > SYMM_BOOTSTRAP_MAX)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "%d ranks are on this host: a host has at most %d",
+                          local_size, SYMM_BOOTSTRAP_MAX);
+    if (run->secret == NULL)
+        return symm__fail(
+            SYMM_ERR_JOB,
+            "a job over several hosts needs a secret, by which its ranks know "
+            "each other: set SYMM_JOB_SECRET to the same 32 hex digits on all "
+            "ranks (openssl rand -hex 16 makes them), or "
+            "SYMM_JOB_SECRET_FILE to a file of mode 0600 that holds them");
     if (run->size == 1)
         return symm__bootstrap_local(run, peer_fd);
     return gather(&gathering, NULL, peer_fd);

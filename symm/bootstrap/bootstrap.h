@@ -51,6 +51,14 @@ symm_status symm__bootstrap_given(const struct symm_bootstrap_run *run,
 symm_status symm__bootstrap_store(const struct symm_bootstrap_run *run,
                                   const char *address, int *peer_fd) SYMM_MUST_CHECK;
 /*
+ * The same by rank 0's host, which listens at `root` (host:port; tree.h); run->secret is required.
+ * local_rank, local_size: among the ranks that the launcher started on this host, which get
+ * sockets to each other first; node: its name for them, or "".
+ */
+symm_status symm__bootstrap_tree(const struct symm_bootstrap_run *run, const char *root,
+                                 const char *node, int local_rank, int local_size,
+                                 int *peer_fd) SYMM_MUST_CHECK;
+/*
  * Ranks that are threads: all sockets at once. fds[i * size + j] is rank i's socket to j, -1
  * for i == j; returns new (malloc).
  */

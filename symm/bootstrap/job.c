@@ -26,11 +26,13 @@
 #include "bootstrap/job.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "symm/tools.h"
@@ -525,28 +527,117 @@ static const struct launcher *find_launcher(void)
     return slurm_step_is_set() ? slurm() : NULL;
 }
 
+/* What a file of the user alone holds, without the line's end. */
+static symm_status secret_of_file(const char *path, char *text, size_t bytes)
+{
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ssize_t got;
+
+    if (fd < 0)
+        return symm__fail_errno(SYMM_ERR_JOB, errno, "SYMM_JOB_SECRET_FILE='%.200s'",
+                                path);
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) ||
+        about.st_uid != geteuid() || (about.st_mode & 077) != 0) {
+        close(fd);
+        return symm__fail(SYMM_ERR_JOB,
+                          "SYMM_JOB_SECRET_FILE='%.200s': must be a file of this user "
+                          "that nobody else may read (chmod 600)",
+                          path);
+    }
+    got = read(fd, text, bytes - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    text[strcspn(text, "\r\n")] = '\0';
+    return SYMM_OK;
+}
+
 /* 32 hex digits. The error does not show the value: it is a secret even if misspelt. */
 static symm_status read_secret(struct symm_job *job)
 {
-    const char *text = variable("SYMM_SECRET");
+    const char *file = variable("SYMM_JOB_SECRET_FILE");
+    const char *name = variable("SYMM_SECRET") ? "SYMM_SECRET" : "SYMM_JOB_SECRET";
+    const char *text = variable(name);
+    char held[128];
     size_t length;
 
+    if (!text && file) {
+        symm_status status = secret_of_file(file, held, sizeof(held));
+
+        if (status != SYMM_OK)
+            return status;
+        name = "what is in SYMM_JOB_SECRET_FILE";
+        text = held;
+    }
     job->has_secret = text != NULL;
     if (!text)
         return SYMM_OK;
     length = strlen(text);
     if (length != 2 * SYMM_SECRET_BYTES ||
         strspn(text, "0123456789abcdefABCDEF") != length)
-        return symm__fail(
-            SYMM_ERR_JOB,
-            "SYMM_SECRET (%zu characters, not shown): must be %d hex digits", length,
-            2 * SYMM_SECRET_BYTES);
+        return symm__fail(SYMM_ERR_JOB,
+                          "%s (%zu characters, not shown): must be %d hex digits", name,
+                          length, 2 * SYMM_SECRET_BYTES);
     for (int i = 0; i < SYMM_SECRET_BYTES; i++) {
         unsigned byte;
 
         if (sscanf(text + 2 * i, "%2x", &byte) == 1)
             job->secret[i] = (uint8_t)byte;
     }
+    return SYMM_OK;
+}
+
+/* The first host of "node[01-04,07]-ib,login1". */
+static void first_node(const char *list, char *name, size_t bytes)
+{
+    size_t head = strcspn(list, "[,");
+    const char *open = list + head;
+    size_t digits = *open == '[' ? strcspn(open + 1, "-,]") : 0;
+    const char *shut = *open == '[' ? strchr(open, ']') : NULL;
+    size_t tail = shut ? strcspn(shut + 1, ",") : 0;
+
+    snprintf(name, bytes, "%.*s%.*s%.*s", (int)head, list, (int)digits,
+             digits ? open + 1 : "", (int)tail, shut ? shut + 1 : "");
+}
+
+/* Where rank 0 listens, if the job says so: SYMM_BOOTSTRAP_PORT at the host that the job or the
+ * launcher names. */
+static symm_status read_root(struct symm_job *job)
+{
+    const char *host = variable("SYMM_BOOTSTRAP_ADDR");
+    const char *nodes = either("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
+    const char *port = variable("SYMM_BOOTSTRAP_PORT");
+    char node[256] = "";
+    int number;
+    symm_status status;
+
+    const char *group = either("GROUP_RANK", "SLURM_NODEID");
+
+    snprintf(job->node, sizeof(job->node), "%.23s", group ? group : "");
+    job->root[0] = '\0';
+    if (!port)
+        return SYMM_OK;
+    status = read_number("SYMM_BOOTSTRAP_PORT", 1, 65535, &number);
+    if (status != SYMM_OK)
+        return status;
+    if (!host)
+        host = variable("MASTER_ADDR");
+    if (!host && nodes && strcmp(job->source, "slurm") == 0) {
+        first_node(nodes, node, sizeof(node));
+        host = node;
+    }
+    if (!host)
+        return symm__fail(
+            SYMM_ERR_JOB,
+            "SYMM_BOOTSTRAP_PORT is set, but nothing says where rank 0 is: "
+            "set SYMM_BOOTSTRAP_ADDR to its host's name or address");
+    if (strlen(host) > 255)
+        return symm__fail(SYMM_ERR_JOB,
+                          "the name of rank 0's host has more than 255 "
+                          "characters: '%.40s...'",
+                          host);
+    snprintf(job->root, sizeof(job->root), strchr(host, ':') ? "[%s]:%d" : "%s:%d",
+             host, number);
     return SYMM_OK;
 }
 
@@ -599,6 +690,8 @@ symm_status symm__job_detect(struct symm_job *job)
         status = read_secret(&found);
     if (status == SYMM_OK)
         status = read_store(&found);
+    if (status == SYMM_OK)
+        status = read_root(&found);
     if (status == SYMM_OK)
         *job = found;
     return status;

@@ -26,6 +26,9 @@ struct symm_job {
     bool has_secret;            /* the launcher gave a secret */
     uint8_t secret[SYMM_SECRET_BYTES];
     char store[128]; /* host:port of symmrun's store, "" if none */
+    char node[24];   /* the launcher's name for this host, "" if it has none */
+    char
+        root[300]; /* host:port where rank 0 listens for other hosts, "" if not known */
 };
 
 symm_status symm__job_detect(struct symm_job *job) SYMM_MUST_CHECK;

@@ -391,7 +391,6 @@ static void log_refused(void *user, const char *why, bool last)
 static bool is_local(const struct symm_relay *relay, uint32_t rank)
 {
     return rank < (uint32_t)relay->config.ranks &&
-           rank != (uint32_t)relay->config.rank &&
            relay->config.host_of[rank] == symm__relay_host(relay);
 }
 
@@ -407,6 +406,8 @@ static const char *answer(struct symm_relay *relay, struct symm_relay_guest *gue
     if (!known || ntohl(theirs->about) != own ||
         !symm__auth_is_new(&relay->nonces[from % 64], theirs))
         return "it did not begin as a rank of this job would";
+    if (from == (RANK | (uint32_t)relay->config.rank))
+        return ""; /* this rank sought a relay before it became it */
     guest->at.until = symm__now() + CONNECT_SECONDS;
     symm__acceptor_spare(&relay->acceptor, &guest->at,
                          (int)(from & ~RANK) + (from & RANK ? relay->config.hosts : 0));
@@ -450,8 +451,8 @@ static const char *hear_guest(void *user, struct symm_guest *at)
     case SYMM_AUTH_DONE:
         adopt(relay, guest);
         return NULL;
-    case SYMM_AUTH_GONE: /* a probe, or an end that tries again */
-        return handshake ? "" : "it hung up";
+    case SYMM_AUTH_GONE: /* a probe, or an end that tries elsewhere */
+        return "";
     default:
         return handshake ? "it did not begin as a rank of this job would"
                          : "it does not know the job's secret";

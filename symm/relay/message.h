@@ -34,6 +34,10 @@ enum symm_relay_kind {
     SYMM_RELAY_GONE, /* of host `rank` no rank is left: to all; status: all have finalized? */
     SYMM_RELAY_LEAVE, /* rank to relay: it finalizes. Relay to its neighbours: the host's last
                           rank finalizes. */
+    /* Of the bootstrap (bootstrap/tree.h): */
+    SYMM_RELAY_JOIN,  /* to rank 0's host: the entries of this one */
+    SYMM_RELAY_PLACE, /* back: where this host belongs; then from it to its parent */
+    SYMM_RELAY_TABLE, /* down: the entries of all ranks; status != 0: a sentence */
     SYMM_RELAY_KINDS
 };
 

@@ -333,8 +333,7 @@ static bool hear_news(struct symm_relay *relay,
         head->kind == SYMM_RELAY_GONE ? relay->config.hosts : relay->config.ranks;
 
     if (head->rank < 0 || head->rank >= most ||
-        (from->end == SYMM_RELAY_OF_RANK &&
-         (head->kind != SYMM_RELAY_NOTICE || head->rank != from->id)))
+        (from->end == SYMM_RELAY_OF_RANK && head->kind != SYMM_RELAY_NOTICE))
         return false;
     if (head->kind == SYMM_RELAY_GONE) {
         host_gone(relay, from, head->rank, head->status != 0);

@@ -136,13 +136,18 @@ static symm_status bootstrap_hosts(symm_ctx *ctx, const struct symm_bootstrap_ru
 
     if (ctx->job.store[0] != '\0')
         return symm__bootstrap_store(run, ctx->job.store, peer_fd);
+    if (ctx->job.root[0] != '\0')
+        return symm__bootstrap_tree(run, ctx->job.root, ctx->job.node,
+                                    ctx->job.local_rank, ctx->job.local_size, peer_fd);
     if (use && use->ops && use->ops->bootstrap(use->engine, &bootstrap) == SYMM_OK)
         return symm__bootstrap_given(run, &bootstrap, peer_fd);
     return symm__fail(
         SYMM_ERR_UNSUPPORTED,
         "the job has %d ranks of which %d are on this host, and no way for "
-        "ranks of several hosts to connect: start it by symmrun --nnodes, or "
-        "by mpirun with SYMM_ENGINE=mpi, or set symm_config.bootstrap",
+        "ranks of several hosts to connect: set SYMM_BOOTSTRAP_PORT to a free port of "
+        "rank 0's host and SYMM_JOB_SECRET on all ranks, or start it by symmrun "
+        "--nnodes, "
+        "or by mpirun with SYMM_ENGINE=mpi, or set symm_config.bootstrap",
         ctx->job.size, ctx->job.local_size);
 }
 

@@ -38,6 +38,13 @@
     X(LOCAL_WORLD_SIZE, INTEGER, "", "number of ranks on this host")                   \
     X(JOB_ID, STRING, "", "names the job's bootstrap; equal on all ranks and unique")  \
     X(SECRET, STRING, "", "32 hex digits that every rank of the job must show")        \
+    X(JOB_SECRET, STRING, "", "another name of SYMM_SECRET")                           \
+    X(JOB_SECRET_FILE, STRING, "",                                                     \
+      "file of mode 0600 that holds the secret, where no variable does")               \
+    X(BOOTSTRAP_PORT, INTEGER, "",                                                     \
+      "port at which rank 0 listens for the other hosts of a job")                     \
+    X(BOOTSTRAP_ADDR, STRING, "",                                                      \
+      "name or address of rank 0's host; default MASTER_ADDR, or Slurm's first node")  \
     X(STORE, STRING, "",                                                               \
       "host:port of symmrun's store, used where SYMM_BOOTSTRAP asks")                  \
     X(HOST_ID, STRING, "",                                                             \

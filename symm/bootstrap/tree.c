@@ -1,0 +1,813 @@
+/* SPDX-License-Identifier: MIT */
+/* tree.c - see tree.h. */
+#include "bootstrap/tree.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bootstrap/hosts.h"
+#include "net/acceptor.h"
+#include "net/auth.h"
+#include "relay/link.h"
+#include "relay/tree.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include "util/rank_text.h"
+#include "util/status.h"
+#include "util/text.h"
+
+#define TREE_MAGIC     0x53594d4au /* "SYMJ" */
+#define TREE_VERSION   1u
+#define GUESTS_MAX     256
+#define GUEST_SECONDS  2.0  /* for a stranger to prove itself */
+#define RETRY_SECONDS  0.01 /* before the next try to connect; doubles */
+#define RETRY_MOST     0.25
+#define ANSWER_SECONDS 4.0 /* for a try to be answered */
+#define LINGER_SECONDS 1.0 /* for children to take the table */
+#define FAILED_SECONDS 2.0 /* for a host that cannot join to say so */
+
+/* What JOIN begins with; the ranks, and their entries, follow. */
+struct join_head {
+    int32_t size, count;
+    uint32_t bytes, version;
+    struct symm_host_address place;
+};
+
+/* PLACE: where the parent is. */
+struct place_head {
+    int32_t number; /* of this host, by its coming */
+    int32_t unused;
+    struct symm_host_address parent; /* family 0: the one that says so */
+};
+
+/* A child at its parent, or a host that says JOIN. */
+struct branch {
+    struct symm_guest at;
+    struct symm_auth auth;
+    struct symm_relay_link link;
+    bool open, has_table;
+    int number; /* -1: it has not said */
+};
+
+struct join {
+    const struct symm_tree_join *as;
+    struct symm_auth_protocol protocol;
+    struct symm_acceptor children, joiners; /* joiners: at rank 0 only */
+    int number, hosts;                /* of this host; of all, once the table is here */
+    struct symm_relay_message *table; /* NULL: not here */
+    double start;
+    int served; /* children that have the table */
+    char refused[96];
+    symm_status status; /* of what a guest brought about */
+    /* At rank 0: */
+    struct symm_host_address *places; /* [size]: by number */
+    int32_t *number_of;               /* [size]: by rank; -1: it has not come */
+    int come;                         /* ranks that have */
+    /* Elsewhere: the connection to rank 0, then to the parent. */
+    struct symm_address target;
+    int fd;
+    enum { CONNECTING, ASKED, OPEN, WAITING } stage;
+    double at, pause;
+    bool placed;
+    struct symm_auth auth;
+    struct symm_relay_link link;
+    char why[96];
+    bool stranger;
+    char why_failed[SYMM_ERROR_BYTES]; /* with as->failed */
+};
+
+static bool is_root(const struct join *join)
+{
+    return join->as->rank == 0;
+}
+
+static symm_status no_memory(const struct join *join)
+{
+    return symm__fail(SYMM_ERR_NOMEM, "rank %d: no memory to join a job of %d ranks",
+                      join->as->rank, join->as->size);
+}
+
+/* ---- The table ------------------------------------------------------------------------- */
+
+/* status != OK: symm_last_error() is what all hosts return. */
+static struct symm_relay_message *table_make(const struct join *join,
+                                             symm_status status)
+{
+    const char *sentence = status == SYMM_OK ? "" : symm_last_error();
+    uint64_t bytes = status == SYMM_OK ? (uint64_t)join->as->size * join->as->bytes
+                                       : strlen(sentence);
+    struct symm_relay_message *table = symm__relay_message(SYMM_RELAY_TABLE, bytes);
+
+    if (!table)
+        return NULL;
+    table->head.status = status;
+    table->head.rank = join->hosts;
+    memcpy(table->data, status == SYMM_OK ? join->as->all : (const void *)sentence,
+           (size_t)bytes);
+    return table;
+}
+
+static symm_status table_take(struct join *join, struct symm_relay_message *table)
+{
+    const struct symm_relay_head *head = &table->head;
+    char text[SYMM_ERROR_BYTES];
+
+    join->hosts = head->rank;
+    if (head->status != SYMM_OK) {
+        snprintf(text, sizeof(text), "%.*s", (int)head->bytes,
+                 (const char *)table->data);
+        (void)symm__printable(text, sizeof(text));
+        join->table = symm__relay_keep(table);
+        return symm__fail_quiet(symm__peer_status(head->status), text);
+    }
+    if (head->bytes != (uint64_t)join->as->size * join->as->bytes ||
+        head->rank <= join->number || head->rank > join->as->size)
+        return symm__fail(SYMM_ERR_DAMAGED,
+                          "rank %d got a damaged table of the job's ranks",
+                          join->as->rank);
+    memcpy(join->as->all, table->data, (size_t)head->bytes);
+    join->table = symm__relay_keep(table);
+    return SYMM_OK;
+}
+
+static int children_of(const struct join *join)
+{
+    return symm__tree_children(join->number, join->hosts);
+}
+
+static void table_send(struct join *join, struct branch *branch)
+{
+    if (!join->table || branch->has_table || branch->number < 0)
+        return;
+    if (symm__relay_link_send(&branch->link, join->table)) {
+        branch->has_table = true;
+        join->served++;
+    }
+}
+
+/* ---- At rank 0 --------------------------------------------------------------------------- */
+
+static void refuse(struct join *join, struct branch *branch, symm_status status,
+                   const char *sentence)
+{
+    size_t bytes = strlen(sentence);
+    struct symm_relay_message *table = symm__relay_message(SYMM_RELAY_TABLE, bytes);
+
+    snprintf(join->refused, sizeof(join->refused), "%.95s", sentence);
+    symm__log(SYMM_LOG_WARN, "rank 0 refused a host: %s", sentence);
+    if (!table)
+        return;
+    table->head.status = status;
+    memcpy(table->data, sentence, bytes);
+    (void)symm__relay_link_send(&branch->link, table);
+    symm__relay_drop(table);
+}
+
+/* Is this what a host of this job says? If not, the host gets the reason. */
+static bool judge(struct join *join, struct branch *branch,
+                  const struct join_head *head,
+                  const struct symm_relay_message *message)
+{
+    const struct symm_tree_join *as = join->as;
+    const uint8_t *ranks = message->data + sizeof(*head);
+    char text[160];
+
+    if (head->count < 1 || head->count > as->size || head->bytes != as->bytes ||
+        head->version != TREE_VERSION ||
+        message->head.bytes !=
+            sizeof(*head) + (uint64_t)head->count * (sizeof(int32_t) + as->bytes)) {
+        refuse(join, branch, SYMM_ERR_REFUSED,
+               "a host of another version of libsymm, or a damaged one, wants to join");
+        return false;
+    }
+    for (int i = 0; i < head->count; i++) {
+        int32_t rank;
+
+        memcpy(&rank, ranks + (size_t)i * sizeof(rank), sizeof(rank));
+        if (head->size == as->size && rank > 0 && rank < as->size &&
+            join->number_of[rank] < 0)
+            continue;
+        if (head->size != as->size)
+            snprintf(text, sizeof(text),
+                     "rank %d says that the job has %d ranks, rank 0 says %d", rank,
+                     head->size, as->size);
+        else if (rank <= 0 || rank >= as->size)
+            snprintf(text, sizeof(text), "a host brings rank %d of %d%s", rank,
+                     as->size, rank == 0 ? ", which has opened this bootstrap" : "");
+        else
+            snprintf(text, sizeof(text),
+                     "rank %d has joined already: another process comes second", rank);
+        refuse(join, branch, SYMM_ERR_REFUSED, text);
+        return false;
+    }
+    return true;
+}
+
+static void enter(struct join *join, const int32_t *ranks, int count,
+                  const void *entries, const struct symm_host_address *place)
+{
+    const struct symm_tree_join *as = join->as;
+
+    join->places[join->hosts] = *place;
+    for (int i = 0; i < count; i++) {
+        int32_t rank;
+
+        memcpy(&rank, (const char *)ranks + (size_t)i * sizeof(rank), sizeof(rank));
+        join->number_of[rank] = join->hosts;
+        memcpy((char *)as->all + (size_t)rank * as->bytes,
+               (const char *)entries + (size_t)i * as->bytes, as->bytes);
+    }
+    join->come += count;
+    join->hosts++;
+}
+
+static void hear_join(struct join *join, struct branch *branch,
+                      const struct symm_relay_message *message)
+{
+    struct join_head head;
+    struct place_head place = {.number = join->hosts};
+    struct symm_relay_message *reply;
+    const uint8_t *ranks = message->data + sizeof(head);
+    int parent = symm__tree_parent(join->hosts);
+    if (message->head.status != SYMM_OK) {
+        char text[SYMM_ERROR_BYTES];
+
+        snprintf(text, sizeof(text), "%.*s", (int)message->head.bytes,
+                 (const char *)message->data);
+        (void)symm__printable(text, sizeof(text));
+        join->status = symm__fail_quiet(symm__peer_status(message->head.status), text);
+        branch->number = join->hosts; /* it hears that all have heard */
+        return;
+    }
+    if (message->head.bytes < sizeof(head)) {
+        refuse(join, branch, SYMM_ERR_REFUSED, "a host sent a damaged request to join");
+        return;
+    }
+    memcpy(&head, message->data, sizeof(head));
+    if (!judge(join, branch, &head, message))
+        return;
+    if (parent > 0)
+        place.parent = join->places[parent];
+    else
+        branch->number = join->hosts; /* it stays here */
+    reply = symm__relay_message(SYMM_RELAY_PLACE, sizeof(place));
+    if (!reply)
+        return;
+    memcpy(reply->data, &place, sizeof(place));
+    (void)symm__relay_link_send(&branch->link, reply);
+    symm__relay_drop(reply);
+    enter(join, (const int32_t *)(const void *)ranks, head.count,
+          ranks + (size_t)head.count * sizeof(int32_t), &head.place);
+    if (join->come == join->as->size) {
+        join->joiners.over = false;
+        join->table = table_make(join, SYMM_OK);
+        if (!join->table)
+            join->status = no_memory(join);
+    }
+}
+
+static symm_status missing(const struct join *join)
+{
+    int *late = malloc((size_t)join->as->size * sizeof(*late)), count = 0;
+    char names[300];
+    symm_status status;
+
+    for (int r = 0; late && r < join->as->size; r++)
+        if (join->number_of[r] < 0)
+            late[count++] = r;
+    if (!late)
+        return no_memory(join);
+    symm__ranks_text(late, count, names, sizeof(names));
+    free(late);
+    status = symm__fail(SYMM_ERR_TIMEOUT,
+                        "%s %s not joined the job at %s after %.3g s: not started, or "
+                        "does a firewall stop "
+                        "%s?%s%s",
+                        names, count == 1 ? "has" : "have", join->as->root,
+                        symm__now() - join->start, count == 1 ? "it" : "them",
+                        join->refused[0] ? " rank 0 has refused a host: " : "",
+                        join->refused);
+    return status;
+}
+
+/* ---- Guests -------------------------------------------------------------------------------- */
+
+static void log_refused(void *user, const char *why, bool last)
+{
+    const struct join *join = user;
+
+    symm__log(SYMM_LOG_WARN, "rank %d refused a connection: %s%s", join->as->rank, why,
+              last ? " (more are not logged)" : "");
+}
+
+static void guest_gone(void *user, struct symm_guest *guest)
+{
+    struct branch *branch = (struct branch *)guest;
+
+    (void)user;
+    symm__relay_link_close(&branch->link);
+}
+
+static bool has_failed(const struct join *join)
+{
+    return join->table && join->table->head.status != SYMM_OK;
+}
+
+/* A message of a guest that has proved itself. False: none of this protocol. */
+static bool hear_branch(struct join *join, struct branch *branch,
+                        const struct symm_relay_message *message)
+{
+    if (message->head.kind == SYMM_RELAY_JOIN && is_root(join) && branch->number < 0) {
+        if (has_failed(join))
+            branch->number = 0; /* too late for a place: it gets the reason */
+        else
+            hear_join(join, branch, message);
+        return true;
+    }
+    if (message->head.kind != SYMM_RELAY_PLACE || message->head.rank < 0 ||
+        symm__tree_parent(message->head.rank) != join->number)
+        return false;
+    branch->number = message->head.rank;
+    return true;
+}
+
+static const char *branch_move(struct join *join, struct branch *branch)
+{
+    for (;;) {
+        struct symm_relay_message *message;
+        enum symm_seqpacket wire = symm__relay_link_recv(&branch->link, &message);
+        bool heard;
+
+        if (wire == SYMM_SEQPACKET_AGAIN)
+            break;
+        if (wire != SYMM_SEQPACKET_OK)
+            return "";
+        heard = hear_branch(join, branch, message);
+        symm__relay_drop(message);
+        if (!heard)
+            return "it did not say what a host of this job would";
+    }
+    table_send(join, branch);
+    if (symm__relay_link_flush(&branch->link) == SYMM_SEQPACKET_ERROR)
+        return "";
+    branch->at.events =
+        (short)(POLLIN | (symm__relay_link_owes(&branch->link) ? POLLOUT : 0));
+    return NULL;
+}
+
+/* The acceptors' `hear`. */
+static const char *hear_guest(void *user, struct symm_guest *at)
+{
+    struct join *join = user;
+    struct branch *branch = (struct branch *)at;
+    uint8_t key[SYMM_SIPHASH_KEY];
+
+    if (branch->open)
+        return branch_move(join, branch);
+    switch (symm__auth_hear(&join->protocol, &branch->auth, at->fd)) {
+    case SYMM_AUTH_WAIT:
+        return NULL;
+    case SYMM_AUTH_ASKED:
+        branch->number = -1;
+        return symm__auth_answer(&join->protocol, &branch->auth, at->fd, 0, 0)
+                   ? NULL
+                   : "it hung up";
+    case SYMM_AUTH_DONE:
+        break;
+    case SYMM_AUTH_GONE:
+    case SYMM_AUTH_FOREIGN: /* a relay of a host that has the table already */
+        return "";
+    default:
+        return "it does not know the job's secret, or is of another version";
+    }
+    symm__auth_key(&join->protocol, &branch->auth, key);
+    if (!symm__relay_link_open(&branch->link, at->fd, key, false))
+        return "there is no memory for it";
+    branch->open = true;
+    at->until = join->as->until + LINGER_SECONDS;
+    symm__acceptor_spare(is_root(join) ? &join->joiners : &join->children, at,
+                         (int)ntohl(branch->auth.first.from));
+    return branch_move(join, branch);
+}
+
+static bool acceptor_begin(struct join *join, struct symm_acceptor *acceptor,
+                           int listener)
+{
+    *acceptor = (struct symm_acceptor){.listener = listener,
+                                       .most = GUESTS_MAX,
+                                       .guest_bytes = sizeof(struct branch),
+                                       .seconds = GUEST_SECONDS,
+                                       .hear = hear_guest,
+                                       .refused = log_refused,
+                                       .gone = guest_gone,
+                                       .user = join};
+    return symm__acceptor_open(acceptor);
+}
+
+/* ---- To rank 0, then to the parent ------------------------------------------------------------ */
+
+static void try_again(struct join *join, const char *why)
+{
+    snprintf(join->why, sizeof(join->why), "%s", why);
+    symm__relay_link_close(&join->link);
+    if (join->fd >= 0)
+        close(join->fd);
+    join->fd = -1;
+    join->stage = WAITING;
+    join->at = symm__now() + join->pause;
+    join->pause = 2 * join->pause < RETRY_MOST ? 2 * join->pause : RETRY_MOST;
+}
+
+static void begin_try(struct join *join)
+{
+    join->fd = symm__address_connect(&join->target);
+    join->stage = CONNECTING;
+    join->at = symm__now() + ANSWER_SECONDS;
+    if (join->fd < 0)
+        try_again(join, strerror(errno));
+}
+
+/* JOIN, or PLACE to the parent. */
+static struct symm_relay_message *first_message(const struct join *join)
+{
+    const struct symm_tree_join *as = join->as;
+    struct join_head head = {.size = as->size,
+                             .count = as->count,
+                             .bytes = (uint32_t)as->bytes,
+                             .version = TREE_VERSION};
+    size_t ranks = (size_t)as->count * sizeof(int32_t);
+    struct symm_relay_message *message;
+    if (as->failed != SYMM_OK) {
+        size_t bytes = strlen(join->why_failed);
+
+        message = symm__relay_message(SYMM_RELAY_JOIN, bytes);
+        if (message) {
+            memcpy(message->data, join->why_failed, bytes);
+            message->head.status = as->failed;
+        }
+        return message;
+    }
+    if (join->placed) {
+        message = symm__relay_message(SYMM_RELAY_PLACE, 0);
+        if (message)
+            message->head.rank = join->number;
+        return message;
+    }
+    message = symm__relay_message(SYMM_RELAY_JOIN,
+                                  sizeof(head) + ranks + (size_t)as->count * as->bytes);
+    if (!message)
+        return NULL;
+    memcpy(&head.place, as->place, sizeof(head.place));
+    memcpy(message->data, &head, sizeof(head));
+    for (int i = 0; i < as->count; i++) {
+        int32_t rank = as->ranks[i];
+
+        memcpy(message->data + sizeof(head) + (size_t)i * sizeof(rank), &rank,
+               sizeof(rank));
+    }
+    memcpy(message->data + sizeof(head) + ranks, as->entries,
+           (size_t)as->count * as->bytes);
+    return message;
+}
+
+static symm_status open_link(struct join *join)
+{
+    uint8_t key[SYMM_SIPHASH_KEY];
+    struct symm_relay_message *message = first_message(join);
+    bool made;
+
+    symm__auth_key(&join->protocol, &join->auth, key);
+    made = message && symm__relay_link_open(&join->link, join->fd, key, true) &&
+           symm__relay_link_send(&join->link, message);
+    symm__relay_drop(message);
+    if (!made)
+        return no_memory(join);
+    join->stage = OPEN;
+    join->pause = RETRY_SECONDS;
+    return SYMM_OK;
+}
+
+/* Rank 0 has said where this host belongs. */
+static symm_status take_place(struct join *join,
+                              const struct symm_relay_message *message)
+{
+    struct place_head place;
+
+    if (message->head.bytes != sizeof(place) || join->placed)
+        return symm__fail(SYMM_ERR_DAMAGED, "rank %d got a damaged message of rank 0",
+                          join->as->rank);
+    memcpy(&place, message->data, sizeof(place));
+    join->placed = true;
+    join->number = place.number;
+    if (place.parent.family == 0)
+        return SYMM_OK;
+    join->target = symm__host_address(&place.parent);
+    try_again(join, "");
+    join->at = 0; /* at once */
+    join->pause = RETRY_SECONDS;
+    return SYMM_OK;
+}
+
+static symm_status hear_above(struct join *join)
+{
+    while (join->stage == OPEN && !join->table) {
+        struct symm_relay_message *message;
+        enum symm_seqpacket wire = symm__relay_link_recv(&join->link, &message);
+        symm_status status = SYMM_OK;
+
+        if (wire == SYMM_SEQPACKET_AGAIN)
+            return SYMM_OK;
+        if (wire != SYMM_SEQPACKET_OK) {
+            if (join->placed && join->number <= SYMM_TREE_ARITY)
+                return symm__fail(SYMM_ERR_PEER_DEAD,
+                                  "rank 0 has ended or hung up during the bootstrap");
+            try_again(join, "it hung up");
+            return SYMM_OK;
+        }
+        if (message->head.kind == SYMM_RELAY_PLACE)
+            status = take_place(join, message);
+        else if (message->head.kind == SYMM_RELAY_TABLE)
+            status = table_take(join, message);
+        symm__relay_drop(message);
+        if (status != SYMM_OK)
+            return status;
+    }
+    return SYMM_OK;
+}
+
+static symm_status move_asked(struct join *join)
+{
+    switch (symm__auth_hear(&join->protocol, &join->auth, join->fd)) {
+    case SYMM_AUTH_WAIT:
+        return SYMM_OK;
+    case SYMM_AUTH_DONE:
+        return open_link(join);
+    case SYMM_AUTH_GONE:
+        try_again(join, "it does not answer, or hangs up");
+        return SYMM_OK;
+    default:
+        join->stranger = true;
+        try_again(join, "a stranger answers");
+        return SYMM_OK;
+    }
+}
+
+static symm_status move_above(struct join *join, bool ready)
+{
+    bool late = symm__now() >= join->at;
+    int error;
+
+    if (join->stage == WAITING) {
+        if (late)
+            begin_try(join);
+        return SYMM_OK;
+    }
+    if (!ready) {
+        if (late && join->stage != OPEN)
+            try_again(join, "it does not answer");
+        return SYMM_OK;
+    }
+    if (join->stage == ASKED)
+        return move_asked(join);
+    if (join->stage == OPEN)
+        return hear_above(join);
+    error = symm__connect_error(join->fd);
+    join->stage = ASKED;
+    if (error != 0)
+        try_again(join, strerror(error));
+    else if (!symm__auth_ask(&join->protocol, &join->auth, join->fd,
+                             (uint32_t)join->as->ranks[0], join->placed))
+        try_again(join, "it hung up");
+    return SYMM_OK;
+}
+
+static symm_status not_reached(const struct join *join)
+{
+    if (join->stranger)
+        return symm__fail(SYMM_ERR_REFUSED,
+                          "what listens at %s does not know the job's secret "
+                          "(SYMM_JOB_SECRET), or is of another version",
+                          join->as->root);
+    if (join->stage == OPEN)
+        return symm__fail(SYMM_ERR_TIMEOUT,
+                          "rank %d has joined the job at %s, but not all ranks have "
+                          "within %.3g s",
+                          join->as->rank, join->as->root, symm__now() - join->start);
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "rank %d cannot reach %s at %s (%s) within %.3g s; is rank 0 not "
+        "started, is the port another one (SYMM_BOOTSTRAP_PORT), or does a "
+        "firewall stand between?",
+        join->as->rank, join->placed ? "the host above" : "rank 0", join->as->root,
+        join->why, symm__now() - join->start);
+}
+
+/* ---- Together ---------------------------------------------------------------------------------- */
+
+static void serve_all(struct join *join, struct symm_acceptor *acceptor)
+{
+    for (size_t i = 0; i < acceptor->count; i++) {
+        struct branch *branch = (struct branch *)acceptor->guests[i];
+
+        if (branch->open && branch->at.fd >= 0 && branch_move(join, branch))
+            symm__acceptor_drop(acceptor, &branch->at);
+    }
+}
+
+static double earliest(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static symm_status turn(struct join *join, struct pollfd *polls)
+{
+    size_t children = symm__acceptor_watch(&join->children, polls + 1), joiners = 0;
+    double due = earliest(join->as->until, symm__acceptor_due(&join->children));
+    struct timespec span;
+    int ready;
+
+    if (is_root(join)) {
+        joiners = symm__acceptor_watch(&join->joiners, polls + 1 + children);
+        due = earliest(due, symm__acceptor_due(&join->joiners));
+    } else if (join->stage != OPEN) {
+        due = earliest(due, join->at);
+    }
+    polls[0] = (struct pollfd){.fd = join->fd, .events = POLLIN};
+    if (join->stage == CONNECTING ||
+        (join->stage == OPEN && join->link.tcp && symm__relay_link_owes(&join->link)))
+        polls[0].events |= POLLOUT;
+    span = symm__timespec(due - symm__now());
+    ready = ppoll(polls, 1 + (nfds_t)(children + joiners), &span, NULL);
+    if (ready < 0 && errno != EINTR)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d joining the job",
+                                join->as->rank);
+    if (ready < 0)
+        return SYMM_OK;
+    (void)symm__acceptor_serve(&join->children, polls + 1, children);
+    if (is_root(join))
+        (void)symm__acceptor_serve(&join->joiners, polls + 1 + children, joiners);
+    if (!is_root(join)) {
+        symm_status status = move_above(join, join->fd >= 0 && polls[0].revents);
+
+        if (status != SYMM_OK)
+            return status;
+    }
+    if (join->stage == OPEN && join->link.tcp)
+        (void)symm__relay_link_flush(&join->link);
+    serve_all(join, &join->children);
+    serve_all(join, &join->joiners);
+    return join->status;
+}
+
+static bool all_sent(const struct join *join)
+{
+    const struct symm_acceptor *of[2] = {&join->children, &join->joiners};
+
+    for (int a = 0; a < 2; a++)
+        for (size_t i = 0; i < of[a]->count; i++) {
+            const struct branch *branch = (const struct branch *)of[a]->guests[i];
+
+            /* A child closes when it has the table. */
+            if (branch->open && branch->at.fd >= 0 && branch->has_table)
+                return false;
+        } /* Hosts that come a little later get the reason of a failure, too. */
+    return join->served >= children_of(join) && !(is_root(join) && has_failed(join));
+}
+
+/* The table goes down; children that come late get it, too. */
+static void hand_down(struct join *join, struct pollfd *polls, double until)
+{
+    char sentence[SYMM_ERROR_BYTES];
+
+    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    serve_all(join, &join->children);
+    serve_all(join, &join->joiners);
+    while (symm__now() < until && !all_sent(join)) {
+        struct pollfd *at = polls + 1;
+        size_t children = symm__acceptor_watch(&join->children, at);
+        size_t joiners =
+            is_root(join) ? symm__acceptor_watch(&join->joiners, at + children) : 0;
+        struct timespec span = symm__timespec(earliest(until - symm__now(), 0.05));
+
+        (void)ppoll(at, (nfds_t)(children + joiners), &span, NULL);
+        (void)symm__acceptor_serve(&join->children, at, children);
+        if (joiners > 0)
+            (void)symm__acceptor_serve(&join->joiners, at + children, joiners);
+        serve_all(join, &join->children);
+        serve_all(join, &join->joiners);
+    }
+    (void)symm__fail_quiet(SYMM_OK, sentence);
+}
+
+static symm_status run(struct join *join, struct pollfd *polls)
+{
+    const struct symm_tree_join *as = join->as;
+    symm_status status = SYMM_OK;
+    if (is_root(join))
+        status = as->failed;
+    while (status == SYMM_OK && !join->table) {
+        if (as->failed != SYMM_OK && symm__now() >= join->start + FAILED_SECONDS)
+            break;
+        if (symm__now() >= as->until)
+            status = is_root(join) ? missing(join) : not_reached(join);
+        else
+            status = turn(join, polls);
+    }
+    if (status != SYMM_OK && is_root(join) && !join->table) {
+        if (as->failed != SYMM_OK)
+            (void)symm__fail_quiet(status, join->why_failed);
+        join->table = table_make(join, status);
+    }
+    if (!is_root(join) && join->fd >= 0) { /* the parent sees that the table is here */
+        symm__relay_link_close(&join->link);
+        close(join->fd);
+        join->fd = -1;
+    }
+    if (join->table)
+        hand_down(join, polls,
+                  status == SYMM_OK ? as->until : symm__now() + LINGER_SECONDS);
+    return status;
+}
+
+static symm_status open_root(struct join *join, int *listener)
+{
+    const struct symm_tree_join *as = join->as;
+    struct symm_address any = join->target;
+    int32_t *ranks = malloc((size_t)as->count * sizeof(*ranks));
+
+    join->places = calloc((size_t)as->size, sizeof(*join->places));
+    join->number_of = malloc((size_t)as->size * sizeof(*join->number_of));
+    if (!join->places || !join->number_of || !ranks) {
+        free(ranks);
+        return no_memory(join);
+    }
+    for (int r = 0; r < as->size; r++)
+        join->number_of[r] = -1;
+    for (int i = 0; i < as->count; i++)
+        ranks[i] = as->ranks[i];
+    if (as->failed == SYMM_OK)
+        enter(join, ranks, as->count, as->entries, as->place);
+    free(ranks);
+    if (join->come == as->size) {
+        join->table = table_make(join, SYMM_OK);
+        return join->table ? SYMM_OK : no_memory(join);
+    }
+    /* At all addresses: the name may have another one here than elsewhere. */
+    symm__address_any(&any);
+    *listener = symm__address_listen(&any);
+    if (*listener < 0)
+        return symm__fail_errno(
+            SYMM_ERR_SYSTEM, errno,
+            "rank 0 listening for the job's hosts at the port of %s "
+            "(SYMM_BOOTSTRAP_PORT names another one)",
+            as->root);
+    return acceptor_begin(join, &join->joiners, *listener) ? SYMM_OK : no_memory(join);
+}
+
+symm_status symm__tree_join(const struct symm_tree_join *as)
+{
+    struct join join = {
+        .as = as,
+        .protocol = {.magic = TREE_MAGIC, .version = TREE_VERSION, .key = as->key},
+        .start = symm__now(),
+        .fd = -1,
+        .stage = WAITING,
+        .pause = RETRY_SECONDS};
+    struct pollfd *polls = calloc(2 * (GUESTS_MAX + 1) + 1, sizeof(*polls));
+    const char *wrong = symm__address_parse(as->root, SYMM_ADDRESS_NAME, &join.target);
+    int listener = -1;
+    symm_status status = SYMM_OK;
+
+    if (as->failed != SYMM_OK)
+        snprintf(join.why_failed, sizeof(join.why_failed), "%s", symm_last_error());
+    if (wrong)
+        status = symm__fail(SYMM_ERR_JOB, "the address of rank 0's host '%.100s' %s",
+                            as->root, wrong);
+    else if (!polls || (as->listener >= 0 &&
+                        !acceptor_begin(&join, &join.children, as->listener)))
+        status = no_memory(&join);
+    if (status == SYMM_OK && is_root(&join))
+        status = open_root(&join, &listener);
+    if (status == SYMM_OK)
+        status = run(&join, polls);
+    if (as->failed != SYMM_OK)
+        status = symm__fail_quiet(as->failed, join.why_failed);
+    symm__acceptor_close(&join.children);
+    symm__acceptor_close(&join.joiners);
+    symm__relay_link_close(&join.link);
+    if (join.fd >= 0)
+        close(join.fd);
+    if (listener >= 0)
+        close(listener);
+    symm__relay_drop(join.table);
+    free(join.places);
+    free(join.number_of);
+    free(polls);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tree.h - an allgather among the hosts of a job, before they know of each other: rank 0's host
+ * listens at a port that all know.
+ *
+ * One rank of each host takes part and gives the entries of its ranks. A host says JOIN to rank
+ * 0's, with its entries and where it listens, and gets its place: the n-th that comes is the child
+ * of the (n-1)/8-th. It then waits at its parent for TABLE, the entries of all ranks, which goes
+ * down the tree when the last host has come. So rank 0's host serves one short connection and one
+ * message a host, and sends the table at most eight times.
+ *
+ * Guarantees: each end proves that it knows the job's secret (net/auth.h); a rank that comes twice,
+ * and a job of another size or version, is refused with a sentence; ranks that do not come are
+ * named on all hosts that have come. A host that dies in the midst of it is found by the first
+ * exchange over the relays.
+ */
+#ifndef SYMM_BOOTSTRAP_TREE_H
+#define SYMM_BOOTSTRAP_TREE_H
+
+#include "bootstrap/job.h"
+#include "net/address.h"
+
+struct symm_tree_join {
+    int rank, size;   /* of the job */
+    const int *ranks; /* [count]: whose entries this host gives, ascending */
+    int count;
+    const void *entries; /* [count * bytes] */
+    size_t bytes;        /* of an entry */
+    void *all;           /* [size * bytes]: gets the entries of all ranks */
+    const char *root;    /* rank 0's host: a name or a number, and a port */
+    int listener;        /* for this host's children; borrowed */
+    const void *place;   /* where it listens: struct symm_host_address */
+    const uint8_t *key;  /* SYMM_SECRET_BYTES */
+    double until;        /* a point in time */
+    symm_status
+        failed; /* != SYMM_OK: this host cannot join, as symm_last_error() says: all
+                            hosts return that, and so does this call */
+};
+
+/* Collective among one rank of each host. Rank 0 is one of them. */
+symm_status symm__tree_join(const struct symm_tree_join *join) SYMM_MUST_CHECK;
+
+#endif
