@@ -47,6 +47,8 @@
 #define NUMBER_OF(word) ((uint32_t)((word) >> 16) & STAMPS)
 #define STATE_OF(word)  ((enum state)((word)&0xffff))
 
+#define LIST_END 17 /* bytes for one rank more and " ..." */
+
 enum state { NONE, HERE, LOCKED, LEAVING, DECIDING, DECIDED, FAILED };
 
 static uint64_t word_of(uint32_t stamp, uint32_t number, enum state state)
@@ -86,6 +88,7 @@ void symm__create_prepare(struct symm_create *create, const symm_team *parent,
 {
     char name[64], list[256];
     size_t used = 0;
+    int cut = 0; /* ranks that are not listed */
 
     memset(create, 0, sizeof(*create));
     create->parent = parent;
@@ -97,8 +100,11 @@ void symm__create_prepare(struct symm_create *create, const symm_team *parent,
             create->rank = m;
         if (create->world_rank[m] > create->world_rank[create->last])
             create->last = m;
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%d",
-                                 m ? " " : "[", create->world_rank[m]);
+        if (used + LIST_END < sizeof(list))
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%d",
+                                     m ? " " : "[", create->world_rank[m]);
+        else if (cut++ == 0)
+            snprintf(list + used, sizeof(list) - used, " ...");
     }
     create->series = symm__fnv(SYMM_FNV_BASIS, &parent->uid, sizeof(parent->uid));
     create->series = symm__fnv(create->series, &key, sizeof(key));
