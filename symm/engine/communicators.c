@@ -465,14 +465,14 @@ symm_status symm__engine_stop(void *arg)
     symm_team *team = arg;
     symm_status status = symm__team_failed(team);
 
-    for (int m = 0; m < team->size && status == SYMM_OK; m++) {
-        int rank = team->world_rank[m];
+    for (int p = 0; p < team->local_size && status == SYMM_OK; p++) {
+        int rank = symm__team_rank_at(team, p);
         const symm_ctx *ctx = team->ctx;
         const char *why;
 
-        if (m == team->rank || !symm__control(ctx, rank)) /* not of this host */
+        if (p == team->local_rank)
             continue;
-        status = symm__team_record_of(team, m);
+        status = symm__team_record_of(team, team->local[p]);
         if (status == SYMM_OK &&
             symm__process_died(symm__process(ctx, rank),
                                &symm__near_control(ctx, rank)->live,

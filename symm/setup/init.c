@@ -343,22 +343,29 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, i
     return SYMM_OK;
 }
 
+/* Has this rank of the host left a record of the team's failure? */
+static bool has_failed(symm_team *team, int rank)
+{
+    const int place = team->place_of[team->ctx->local_of[rank]];
+
+    return place >= 0 && symm__team_record_of(team, team->local[place]) != SYMM_OK;
+}
+
 /* Will this rank still take part in the exchange? Of one on another host: has its team not failed? */
 static bool link_alive(void *arg, int rank)
 {
     symm_ctx *ctx = arg;
-    const struct symm_control *control = symm__control(ctx, rank);
+    symm_team *team = ctx->in_rendezvous;
+    const struct symm_control *control;
     struct symm_relay_report report;
     const char *why;
 
     if (symm__is_far(ctx, rank))
         return symm__relay_state(ctx->oob.relay, rank) == SYMM_RELAY_ALIVE &&
-               !(ctx->in_rendezvous &&
-                 symm__oob_reported(&ctx->oob, ctx->in_rendezvous->uid, &report));
-    for (int m = 0; ctx->in_rendezvous && m < ctx->in_rendezvous->size; m++)
-        if (ctx->in_rendezvous->world_rank[m] == rank &&
-            symm__team_record_of(ctx->in_rendezvous, m) != SYMM_OK)
-            return false;
+               !(team && symm__oob_reported(&ctx->oob, team->uid, &report));
+    if (team && has_failed(team, rank))
+        return false;
+    control = symm__near_control(ctx, rank);
     return !control || symm__process_check(symm__process(ctx, rank), &control->live,
                                            &why) != SYMM_ERR_PEER_DEAD;
 }
