@@ -141,11 +141,12 @@ static_assert(sizeof(struct bootstrap_entry) == 112, "the entry's layout is fixe
 /* A bootstrap by entries, which travel by an allgather or by the store. */
 struct gathering {
     const struct symm_bootstrap_run *run;
-    const char *prefix, *what;  /* of the key; for sentences */
-    const char *store;          /* its address; NULL: another way */
-    const char *root;           /* where rank 0 listens; NULL: another way */
-    int local_rank, local_size; /* with root: of the launcher's ranks here, */
-    const char *node;           /* and the launcher's name for them, or "" */
+    const char *prefix, *what;       /* of the key; for sentences */
+    const char *store;               /* its address; NULL: another way */
+    const char *root;                /* where rank 0 listens; NULL: another way */
+    int local_rank, local_size;      /* with root: of the launcher's ranks here, */
+    const char *node;                /* the launcher's name for them, or "", */
+    int near_fd[SYMM_BOOTSTRAP_MAX]; /* and sockets to them, once they are made; -1 */
     double until;
     int listener;                    /* for other hosts; -1: none */
     struct bootstrap_entry *entries; /* [size]; owned */
@@ -273,7 +274,13 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
         peer_fd[r] = -1;
     if (status != SYMM_OK)
         return status;
-    status = entries_bootstrap(gathering, secret, near_fd);
+    if (gathering->root != NULL && world->local_size == gathering->local_size) {
+        memcpy(near_fd, gathering->near_fd,
+               sizeof(near_fd)); /* they have met already */
+        memset(gathering->near_fd, -1, sizeof(gathering->near_fd));
+    } else {
+        status = entries_bootstrap(gathering, secret, near_fd);
+    }
     if (status == SYMM_OK && world->hosts > 1) {
         memcpy(world->key, secret, sizeof(world->key));
         status = symm__world_share(world, world->local_of[run->rank], near_fd,
@@ -438,12 +445,12 @@ out:
     return status;
 }
 
-static symm_status gather_tree(const struct gathering *gathering, symm_status made,
+static symm_status gather_tree(struct gathering *gathering, symm_status made,
                                const struct bootstrap_entry *mine)
 {
     const struct symm_bootstrap_run *run = gathering->run;
     char key[SYMM_KEY_BYTES + 64];
-    int near_fd[SYMM_BOOTSTRAP_MAX];
+    int *near_fd = gathering->near_fd;
     struct symm_bootstrap_run near = {.rank = gathering->local_rank,
                                       .size = gathering->local_size,
                                       .key = key,
@@ -458,9 +465,7 @@ static symm_status gather_tree(const struct gathering *gathering, symm_status ma
         return speak(gathering, status, NULL);
     if (status != SYMM_OK)
         return status;
-    status = gather_among(gathering, near_fd, made, mine);
-    symm__seqpacket_close(near_fd, near.size);
-    return status;
+    return gather_among(gathering, near_fd, made, mine);
 }
 
 /* bootstrap NULL: by the store, or the tree. */
@@ -472,6 +477,7 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
     char sentence[SYMM_ERROR_BYTES] = "";
     gathering->until = symm__now() + run->timeout;
     gathering->listener = -1;
+    memset(gathering->near_fd, -1, sizeof(gathering->near_fd));
     gathering->entries = calloc((size_t)run->size, sizeof(*gathering->entries));
     if (gathering->entries == NULL)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for the entries of %d ranks",
@@ -491,6 +497,7 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
         status = entries_connect(gathering, peer_fd);
     if (gathering->listener >= 0)
         (void)close(gathering->listener);
+    symm__seqpacket_close(gathering->near_fd, SYMM_BOOTSTRAP_MAX);
     free(gathering->entries);
     return status;
 }

@@ -671,6 +671,13 @@ static symm_status name_job(const struct launcher *launcher, struct symm_job *jo
     return job->size == 1 ? key_process(job->key) : launcher->key(job->key);
 }
 
+symm_status symm__job_network(struct symm_job *job)
+{
+    symm_status status = read_secret(job);
+
+    return status == SYMM_OK ? read_root(job) : status;
+}
+
 symm_status symm__job_detect(struct symm_job *job)
 {
     struct symm_job found = {.size = 1, .local_size = 1, .source = "single"};

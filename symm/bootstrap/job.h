@@ -32,5 +32,7 @@ struct symm_job {
 };
 
 symm_status symm__job_detect(struct symm_job *job) SYMM_MUST_CHECK;
+/* Of a job that the caller has described: secret and root, from the environment. */
+symm_status symm__job_network(struct symm_job *job) SYMM_MUST_CHECK;
 
 #endif

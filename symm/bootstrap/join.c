@@ -20,7 +20,7 @@
 #include "util/status.h"
 
 #define JOIN_PAUSE_FIRST 0.0002 /* between tries to connect */
-#define JOIN_PAUSE_LAST  0.002
+#define JOIN_PAUSE_LAST  0.02
 #define JOIN_ANSWER_SECONDS                                                            \
     0.5 /* for rank 0 to name the missing ranks, after the deadline */
 

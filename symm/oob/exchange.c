@@ -24,7 +24,8 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define OOB_ALIVE_SECONDS 0.002 /* between queries of `alive` and `stop` */
+#define OOB_ALIVE_SECONDS 0.002 /* between queries of `alive` and `stop`; doubles: a */
+#define OOB_ALIVE_MOST    0.032 /* thousand ranks that wait must not load the machine */
 #define OOB_CROWDED_SECONDS                                                            \
     0.001 /* until descriptors in flight may have been received */
 
@@ -244,8 +245,8 @@ static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
     const double now = symm__now();
     double pause = run->until - now;
     if ((run->oob->alive != NULL || run->exchange->stop != NULL) &&
-        pause > OOB_ALIVE_SECONDS)
-        pause = OOB_ALIVE_SECONDS;
+        pause > run->ask_pause)
+        pause = run->ask_pause;
     for (int i = 0; i < run->exchange->count; i++) {
         const struct symm_oob_peer *peer = &run->peers[i];
         short events = peer->settled ? 0 : POLLIN;
@@ -303,9 +304,11 @@ static symm_status exchange_run(struct symm_oob_run *run, struct pollfd *polls)
         status = exchange_together(run, now);
         if (status != SYMM_OK)
             return status;
-        if (now - asked >= OOB_ALIVE_SECONDS) {
+        if (now - asked >= run->ask_pause) {
             status = exchange_ask(run);
             asked = now;
+            run->ask_pause = 2 * run->ask_pause < OOB_ALIVE_MOST ? 2 * run->ask_pause
+                                                                 : OOB_ALIVE_MOST;
             if (status == SYMM_OK && exchange_complete(run))
                 return status;
         }
@@ -353,6 +356,7 @@ symm_status symm__exchange_local(struct symm_oob *oob,
     run.sequence = exchange->sequence;
     run.start = symm__now();
     run.until = run.start + exchange->timeout;
+    run.ask_pause = OOB_ALIVE_SECONDS;
     symm_status status = exchange_check(oob, exchange, &run.self);
     if (status != SYMM_OK)
         return status;

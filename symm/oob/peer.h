@@ -55,8 +55,8 @@ struct symm_oob_run {
     char why[SYMM_ERROR_BYTES];
     uint64_t blamed; /* of its failure, as in struct symm_oob_past */
     uint64_t other_tag;
-    uint32_t other_sequence;
-    double start, until;
+    uint32_t other_sequence;    double start, until;
+    double ask_pause; /* seconds between two queries */
     symm_status mine; /* != SYMM_OK: the part is a sentence */
     char sentence[SYMM_ERROR_BYTES];
     const void *bytes; /* my part */

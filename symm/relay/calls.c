@@ -9,8 +9,9 @@
 #include "util/rank_text.h"
 #include "util/text.h"
 
-#define ASK_SECONDS     0.002 /* between two queries of `ask` */
-#define VERDICT_SECONDS 1.0   /* for the root to decide after a GIVE_UP */
+#define ASK_SECONDS     0.002 /* between two queries of `ask`; doubles */
+#define ASK_MOST        0.032
+#define VERDICT_SECONDS 1.0 /* for the root to decide after a GIVE_UP */
 
 enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank)
 {
@@ -80,7 +81,7 @@ static symm_status wait_over(struct symm_relay *relay,
 {
     struct symm_relay_call *call = &relay->call;
     symm_status own = x->failed;
-    double until = x->until;
+    double until = x->until, pause = ASK_SECONDS;
 
     if (own != SYMM_OK) {
         snprintf(text, SYMM_ERROR_BYTES, "%s", symm_last_error());
@@ -88,9 +89,10 @@ static symm_status wait_over(struct symm_relay *relay,
         until = symm__now() + VERDICT_SECONDS;
     }
     while (call->state == SYMM_CALL_WAITS || call->state == SYMM_CALL_HAS) {
-        struct timespec slice = symm__until(ASK_SECONDS);
+        struct timespec slice = symm__until(pause);
         symm_status asked = SYMM_OK;
 
+        pause = 2 * pause < ASK_MOST ? 2 * pause : ASK_MOST;
         pthread_cond_timedwait(&relay->changed, &relay->lock, &slice);
         if (call->state != SYMM_CALL_WAITS && call->state != SYMM_CALL_HAS)
             break;

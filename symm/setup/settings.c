@@ -53,6 +53,8 @@ symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
     snprintf(job->source, sizeof(job->source), "config");
     snprintf(job->key, sizeof(job->key), "config:%s",
              config->job_id ? config->job_id : "");
+    if (job->local_size < job->size && !config->bootstrap && !config->thread_group)
+        return symm__job_network(job);
     return SYMM_OK;
 }
 
