@@ -70,7 +70,7 @@ static int body_put_get(symm_ctx *ctx, void *arg)
     unsigned char *local = malloc((size_t)BUFFER_BYTES);
     CHECK(local != NULL);
     CHECK_ZERO(setting_open(&s, ctx, arg));
-    size_t slot = (size_t)BUFFER_BYTES / HARNESS_MAX_RANKS;
+    size_t slot = (size_t)BUFFER_BYTES / (size_t)s.n;
     for (uint64_t step = 0; step < sizeof(sizes) / sizeof(sizes[0]); step++) {
         size_t bytes = sizes[step], skew = step % 3; /* any alignment */
         memset(s.memory, 0, (size_t)BUFFER_BYTES);
