@@ -144,23 +144,44 @@ static const char *entry_text(const struct wire_entry *entry, char *text, size_t
     return text;
 }
 
-/* The member whose entry most others share; at a tie the lower rank's counts. */
+#define KINDS 64 /* different entries that are counted, plans that are told apart */
+
+/* The member whose entry most others share; at a tie the lower rank's counts. Entries that
+ * first come after KINDS different ones do not count. */
 static int most_common(const struct symm_oob_message *messages, int size, size_t index)
 {
-    int best = 0, most = 0;
+    struct {
+        int first, count;
+    } kind[KINDS];
+    int kinds = 0, best = 0;
 
     for (int m = 0; m < size; m++) {
-        int equal = 0;
+        int k = 0;
 
-        for (int i = 0; i < size; i++)
-            equal += entry_equal(entry_at(&messages[m], index),
-                                 entry_at(&messages[i], index));
-        if (equal > most) {
-            most = equal;
-            best = m;
+        while (k < kinds && !entry_equal(entry_at(&messages[kind[k].first], index),
+                                         entry_at(&messages[m], index)))
+            k++;
+        if (k == KINDS)
+            continue;
+        if (k == kinds) {
+            kind[kinds].first = m;
+            kind[kinds++].count = 0;
         }
+        kind[k].count++;
     }
-    return best;
+    for (int k = 1; k < kinds; k++)
+        if (kind[k].count > kind[best].count)
+            best = k;
+    return kind[best].first;
+}
+
+/* Whether any two members' entries differ. */
+static bool differs(const struct symm_oob_message *messages, int size, size_t index)
+{
+    for (int m = 1; m < size; m++)
+        if (!entry_equal(entry_at(&messages[0], index), entry_at(&messages[m], index)))
+            return true;
+    return false;
 }
 
 /* ---- Plans ---------------------------------------------------------------------------- */
@@ -184,38 +205,59 @@ static bool plans_equal(const struct symm_oob_message *a,
     return x && y ? x->alloc_id == y->alloc_id : x == y;
 }
 
-/* "ranks 0 2 have plan 0123456789abcdef, rank 1 has none" */
+/* One plan and the ranks that have it: ", rank 1 has none". */
+static size_t plan_text(const symm_team *team, const struct symm_oob_message *messages,
+                        int first, char *text, size_t bytes)
+{
+    const struct wire_entry *plan = plan_of(&messages[first]);
+    size_t used = 0, count = 0, more = 0;
+    char ranks[160] = "";
+
+    for (int m = first; m < team->size; m++) {
+        if (!plans_equal(&messages[first], &messages[m]))
+            continue;
+        count++;
+        if (used + 16 < sizeof(ranks))
+            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, " %d",
+                                     team->world_rank[m]);
+        else
+            more++;
+    }
+    if (more > 0)
+        snprintf(ranks + used, sizeof(ranks) - used, " ...");
+    used = (size_t)snprintf(text, bytes, "rank%s%s %s ", count > 1 ? "s" : "", ranks,
+                            count > 1 ? "have" : "has");
+    if (used >= bytes)
+        return used;
+    if (!plan)
+        return used + (size_t)snprintf(text + used, bytes - used, "none");
+    return used + (size_t)snprintf(text + used, bytes - used, "plan %016" PRIx64,
+                                   plan->alloc_id);
+}
+
+/* "ranks 0 2 have plan 0123456789abcdef, rank 1 has none"; as many plans as fit. */
 static void plans_text(const symm_team *team, const struct symm_oob_message *messages,
                        char *text, size_t bytes)
 {
-    uint64_t told = 0;
+    int first[KINDS], kinds = 0;
     size_t used = 0;
 
     text[0] = '\0';
-    for (int m = 0; m < team->size; m++) {
-        const struct wire_entry *plan = plan_of(&messages[m]);
-        int same = 0;
+    for (int m = 0; m < team->size && kinds < KINDS; m++) {
+        size_t length;
+        int k = 0;
 
-        for (int i = m; i < team->size; i++)
-            same += plans_equal(&messages[m], &messages[i]);
-        if (told >> m & 1 || used + 32 * (size_t)same + 64 > bytes)
+        while (k < kinds && !plans_equal(&messages[first[k]], &messages[m]))
+            k++;
+        if (k < kinds)
             continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%srank%s",
-                                 used ? ", " : "", same > 1 ? "s" : "");
-        for (int i = m; i < team->size; i++) {
-            if (!plans_equal(&messages[m], &messages[i]))
-                continue;
-            told |= (uint64_t)1 << i;
-            used +=
-                (size_t)snprintf(text + used, bytes - used, " %d", team->world_rank[i]);
-        }
-        used +=
-            (size_t)snprintf(text + used, bytes - used, same > 1 ? " have " : " has ");
-        if (plan)
-            used += (size_t)snprintf(text + used, bytes - used, "plan %016" PRIx64,
-                                     plan->alloc_id);
-        else
-            used += (size_t)snprintf(text + used, bytes - used, "none");
+        first[kinds++] = m;
+        if (used > 0 && used + 2 < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, ", ");
+        length = plan_text(team, messages, m, text + used, bytes - used);
+        if (length >= bytes - used)
+            return; /* cut */
+        used += length;
     }
 }
 
@@ -248,8 +290,11 @@ static symm_status name_difference(const symm_team *team,
         if (messages[m].bytes_count > most)
             most = messages[m].bytes_count;
     for (size_t index = 0; index < most / sizeof(struct wire_entry); index++) {
-        int norm = most_common(messages, team->size, index);
+        int norm;
 
+        if (!differs(messages, team->size, index))
+            continue;
+        norm = most_common(messages, team->size, index);
         for (int m = 0; m < team->size; m++) {
             if (entry_equal(entry_at(&messages[m], index),
                             entry_at(&messages[norm], index)))
