@@ -342,11 +342,6 @@ static symm_status duplicate(struct symm_engine *engine,
 static symm_status check_ranks(const struct symm_engine *engine, int rank, int size,
                                const int *world_rank)
 {
-    if (size > SYMM_MPI_RANKS)
-        return symm__mpi_fail(
-            SYMM_ERR_UNSUPPORTED,
-            "a communicator of %d ranks; the MPI engine takes up to %d", size,
-            SYMM_MPI_RANKS);
     for (int m = 0; m < size; m++)
         if (world_rank[m] < 0 || world_rank[m] >= engine->size)
             return symm__mpi_fail(

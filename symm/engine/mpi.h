@@ -22,8 +22,6 @@
 
 #include "engine/engine.h"
 
-#define SYMM_MPI_RANKS 64 /* of one communicator */
-
 struct symm_engine {
     int rank, size;      /* in MPI_COMM_WORLD */
     MPI_Comm world;      /* a duplicate of it; complete once `duplicated` is done */

@@ -32,6 +32,7 @@ struct piece {
     symm_reduce_fn reduce; /* NULL: it does not */
     size_t element;        /* bytes */
     char *out, *in;        /* what is sent, and what comes */
+    const void **from;     /* [ranks]: the parts of a sum */
 };
 
 static size_t element_of(symm_dtype dtype)
@@ -103,12 +104,11 @@ static symm_status move(const struct piece *p, enum move move, size_t bytes)
 /* All ranks' parts in p->in, of `count` elements each, into one. */
 static void combine(const struct piece *p, void *to, size_t count)
 {
-    const void *from[SYMM_MPI_RANKS];
     void *const dst[1] = {to};
 
     for (int r = 0; r < p->comm->size; r++)
-        from[r] = p->in + (size_t)r * count * p->element;
-    p->reduce(dst, 1, from, p->comm->size, count);
+        p->from[r] = p->in + (size_t)r * count * p->element;
+    p->reduce(dst, 1, p->from, p->comm->size, count);
 }
 
 static symm_status broadcast(const struct piece *p, size_t at, size_t count)
@@ -241,16 +241,20 @@ static symm_status run_collective(struct symm_engine_comm *comm,
     /* all_reduce: the gathered small one has n times `most`, the sliced one n more. */
     room = (most + 1) * n * p.element;
     room = room < PIECE_BYTES ? room : PIECE_BYTES;
-    p.out = malloc(2 * room);
-    if (!p.out)
+    p.from = calloc(n, sizeof(void *));
+    p.out = p.from ? malloc(2 * room) : NULL;
+    if (!p.out) {
+        free(p.from);
         return symm__mpi_fail(SYMM_ERR_NOMEM, "no memory for %s: %zu bytes",
                               p.wait.what, 2 * room);
+    }
     p.in = p.out + room;
     for (size_t at = 0; at < request->count && status == SYMM_OK; at += most) {
         size_t left = request->count - at;
 
         status = run_piece(&p, at, left < most ? left : most);
     }
+    free(p.from);
     if (status == SYMM_OK) /* else MPI may still use it: it stays */
         free(p.out);
     return status;
