@@ -87,9 +87,9 @@ struct symm_state {
     uint32_t spin;  /* polls before a wait stalls */
     int rank, size;
     uint32_t shown[2]; /* tag of the site in own slot 0, 1 */
-    struct symm_slot *slots[SYMM_MAX_LOCAL_RANKS]; /* two slots of each rank */
-    char *base[SYMM_MAX_LOCAL_RANKS];              /* heap of each rank */
-    const uint32_t *sleepers;                      /* on own slots: a hint */
+    struct symm_slot **slots; /* [size]: two slots of each rank */
+    char **base;              /* [size]: heap of each rank */
+    const uint32_t *sleepers; /* on own slots: a hint */
     symm_status (*slow_wait)(struct symm_state *state, const struct symm_args *args,
                              int peer);
     void (*wake)(struct symm_state *state, struct symm_slot *own);

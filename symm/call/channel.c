@@ -227,6 +227,8 @@ void symm__channel_init(struct symm_team_channel *channel)
     state->spin = ctx->spin;
     state->rank = team->rank;
     state->size = team->size;
+    state->slots = team->slots + channel->index * team->local_size;
+    state->base = team->base;
     /* Of a team over several hosts nothing is awaited here: kernels run on its parts. */
     for (int m = 0; !team->spans && m < team->size; m++) {
         state->slots[m] = team->pad[m]->channel[channel->index].slot;

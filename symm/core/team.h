@@ -154,6 +154,10 @@ struct symm_team {
         *hierarchy; /* its ranks are on several hosts; NULL: on one; owned */
     bool inner;     /* the part on this host of a hierarchical team, which owns it */
     struct symm_team_channel channel[SYMM_CHANNELS];
+    /* Of the states of its channels: [SYMM_HOST_CHANNELS * local_size], [local_size]; NULL on a
+     * device; owned. */
+    struct symm_slot **slots;
+    char **base;
     void **outgrown; /* former workspaces, which calls may still use; owned */
     size_t outgrown_count;
     uint32_t *sent, *awaited; /* [local_size * SYMM_SIGNALS]: signals so far; NULL on a

@@ -222,7 +222,7 @@ symm_status symm__cuda_team_open(symm_team *team)
     status = fill_pad(team, call, round);
     if (status == SYMM_OK)
         status = fill_state(team, call, round);
-    if (status == SYMM_OK)
+    if (status == SYMM_OK && !team->spans)
         status = fill_scratch(team);
     if (status == SYMM_OK)
         status = symm__cuda_copy(ctx, team->cuda->device, &team->device,

@@ -95,7 +95,9 @@ symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
         t->sent = calloc(near * SYMM_SIGNALS, sizeof(*t->sent));
         t->awaited = calloc(near * SYMM_SIGNALS, sizeof(*t->awaited));
         t->ring_ends = calloc(2 * near, sizeof(*t->ring_ends));
-        if (!t->sent || !t->awaited || !t->ring_ends)
+        t->slots = calloc(near * SYMM_HOST_CHANNELS, sizeof(struct symm_slot *));
+        t->base = calloc(near, sizeof(char *));
+        if (!t->sent || !t->awaited || !t->ring_ends || !t->slots || !t->base)
             goto err_team;
     }
     for (int i = 0; i < SYMM_CHANNELS; i++) {
@@ -108,6 +110,8 @@ symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
 err_team:
     free(t->awaited);
     free(t->ring_ends);
+    free(t->slots);
+    free(t->base);
     free(t->sent);
     free(t->world_rank);
     pthread_mutex_destroy(&t->channels);
@@ -380,18 +384,21 @@ void symm__team_free(symm_team *team)
         free(team->channel[i].prepared);
     free(team->awaited);
     free(team->ring_ends);
+    free(team->slots);
+    free(team->base);
     free(team->sent);
     free(team->world_rank);
     pthread_mutex_destroy(&team->channels);
     free(team);
 }
 
-/* Own memory of a new team: its pad, and what kernels on a device need beside it. */
+/* Own memory of a new team: its pad, and what kernels on a device need beside it. A team over
+ * several hosts has only the pad, for puts and signals: its collectives are its parts'. */
 static symm_status team_memory(symm_team *team)
 {
     const struct symm_device_ops *device = team->ctx->device_ops;
     uint64_t begin = team->begin + SYMM_PAD_BYTES;
-    uint64_t end = device ? device->scratch_end(begin) : begin;
+    uint64_t end = device && !team->spans ? device->scratch_end(begin) : begin;
     symm_status status;
 
     if (end >= team->end)
@@ -451,7 +458,7 @@ static symm_status team_open(symm_team *team, symm_status mine, double timeout)
             (struct symm_pad *)(void *)(symm__heap_base(ctx,
                                                         symm__team_rank_at(team, p)) +
                                         team->begin);
-    for (int i = 0; i < SYMM_HOST_CHANNELS; i++) /* the others run on devices */
+    for (int i = 0; i < SYMM_HOST_CHANNELS && !ctx->device_ops; i++)
         symm__channel_init(&team->channel[i]);
     return SYMM_OK;
 }
