@@ -231,11 +231,66 @@ static void missing_and_dead(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
+/* 256 teams at a time, the world among them; the next one is refused. On the fake driver the
+ * packets of these teams are not marked as empty, which would touch 12 GiB a rank: they make
+ * barriers and signals only. */
+static void large_heap(symm_config *config, int rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    config->heap_bytes = (size_t)256 << 28;
+    setenv("FAKE_CUDA_MEMORY", "68719476736", 1);
+    setenv("FAKE_CUDA_NO_ONES", "1", 1);
+}
+
+/* A signal to the other rank and back, then a barrier. */
+static int meets(symm_team *team, int turn)
+{
+    const int other = 1 - symm_team_rank(team);
+    symm_work *work = NULL;
+    CHECK_OK(symm_signal(team, other, turn % 256, NULL, NULL));
+    CHECK_OK(symm_signal_wait(team, other, turn % 256, NULL, NULL));
+    CHECK_OK(symm_barrier(team, NULL, &work));
+    CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
+    symm_work_release(work);
+    return 0;
+}
+
+static int body_many(symm_ctx *ctx, void *arg)
+{
+    enum { MANY = 255 };
+    static const int both[] = {0, 1};
+    symm_team *world = symm_team_world(ctx), *teams[MANY] = {NULL}, *more = NULL;
+    (void)arg;
+    for (int i = 0; i < MANY; i++)
+        CHECK_OK(symm_team_create(world, both, 2, 0, &teams[i]));
+    CHECK_STATUS(symm_team_create(world, both, 2, 0, &more), SYMM_ERR_NOMEM);
+    CHECK_ERROR("at most 256 teams");
+    for (int i = 0; i < MANY; i++)
+        CHECK_ZERO(meets(teams[i], i));
+    symm_team_destroy(teams[70]);
+    CHECK_OK(symm_team_create(world, both, 2, 0, &more));
+    CHECK_ZERO(meets(more, 0));
+    symm_team_destroy(more);
+    for (int i = 0; i < MANY; i++)
+        if (i != 70)
+            symm_team_destroy(teams[i]);
+    return meets(world, 1);
+}
+
+static void many_teams(void **state)
+{
+    struct harness h = {.ranks = 2, .body = body_many, .configure = large_heap};
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+}
+
 int main(void)
 {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(random_lists), cmocka_unit_test(two_threads),
-        cmocka_unit_test(missing_and_dead), cmocka_unit_test(ranks_as_threads)};
+        cmocka_unit_test(missing_and_dead), cmocka_unit_test(ranks_as_threads),
+        cmocka_unit_test(many_teams)};
     device_suite();
     if (device_ranks(RANKS) < 2) {
         printf("one GPU: no rank is elsewhere\n");

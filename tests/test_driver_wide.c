@@ -4,7 +4,7 @@
  * on each host and NCCL between them, over the fake driver and the fake NCCL. SYMM_HOST_ID
  * makes one machine appear as several hosts.
  */
-/* ctest: cost 10 */
+/* ctest: cost 40 */
 #include "engine_stage.h"
 
 #include <setjmp.h>
@@ -131,6 +131,41 @@ static int check_in_place(struct engine_stage *s, const symm_call *call)
     return 0;
 }
 
+/* The rank behind this one among those of its host, or before it. */
+static int neighbour(const struct engine_stage *s, const char *layout, int step)
+{
+    int m = s->rank;
+
+    do
+        m = (m + step + s->n) % s->n;
+    while (layout[m] != layout[s->rank]);
+    return m;
+}
+
+/* Puts and signals within the host: kernels know its ranks alone, by their places. */
+static int check_near(struct engine_stage *s, const symm_call *call, const char *layout)
+{
+    const int to = neighbour(s, layout, 1), from = neighbour(s, layout, -1);
+
+    CHECK_ZERO(give(s, COUNT));
+    for (int turn = 0; turn < 3; turn++) {
+        CHECK_OK(symm_put_signal(s->team, s->heap.device, s->in.device,
+                                 COUNT * sizeof(int32_t), to, 7, call, NULL));
+        CHECK_OK(symm_signal_wait(s->team, from, 7, call, NULL));
+        CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, HARNESS_AMPLE));
+        CHECK_ZERO(device_get(&s->heap, 0, COUNT * sizeof(int32_t)));
+        for (size_t i = 0; i < COUNT; i++)
+            CHECK_MESSAGE(host_of(&s->heap)[i] == value(from, i),
+                          "a put from rank %d at %zu", from, i);
+        CHECK_OK(symm_signal(s->team, from, 9, call, NULL)); /* read: come again */
+        CHECK_OK(symm_signal_wait(s->team, to, 9, call, NULL));
+    }
+    for (int m = 0; m < s->n; m++)
+        if (layout[m] != layout[s->rank])
+            CHECK_STATUS(symm_signal(s->team, m, 7, call, NULL), SYMM_ERR_UNSUPPORTED);
+    return 0;
+}
+
 static int body(symm_ctx *ctx, void *arg)
 {
     struct engine_stage s;
@@ -143,7 +178,8 @@ static int body(symm_ctx *ctx, void *arg)
     const symm_call call = {.size = sizeof(call), .stream = s.stream, .site = "wide"};
 
     failed = check_sums(&s, &call) || check_moves(&s, &call) ||
-             check_in_place(&s, &call) || check_sums(&s, &call); /* prepared by now */
+             check_in_place(&s, &call) || check_sums(&s, &call) || /* prepared by now */
+             check_near(&s, &call, arg);
     engine_close(&s);
     return failed;
 }
@@ -160,6 +196,29 @@ static void test_hosts(void **state)
                             .configure = configure};
 
         assert_int_equal(harness_run(&h), 0);
+    }
+}
+
+/* More ranks than a team on devices has: no kernel is over all of them. */
+static void test_many(void **state)
+{
+    static const struct {
+        int hosts, each;
+    } shapes[] = {{2, 8}, {3, 5}, {4, 8}, {16, 4}};
+
+    (void)state;
+    for (int i = 0; i < (HARNESS_SLOW ? 1 : 4); i++) {
+        char *layout = harness_shared(HARNESS_MAX_RANKS);
+        struct harness h = {.ranks = shapes[i].hosts * shapes[i].each,
+                            .body = body,
+                            .arg = layout,
+                            .configure = configure};
+
+        for (int r = 0; r < h.ranks; r++)
+            layout[r] = (char)('a' + r / shapes[i].each);
+        printf("%d hosts of %d\n", shapes[i].hosts, shapes[i].each);
+        assert_int_equal(harness_run(&h), 0);
+        harness_shared_free(layout, HARNESS_MAX_RANKS);
     }
 }
 
@@ -259,9 +318,9 @@ static void test_aborted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_hosts),
-                                       cmocka_unit_test(test_late),
-                                       cmocka_unit_test(test_aborted)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hosts), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_late), cmocka_unit_test(test_aborted)};
 
     engine_suite();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,6 +282,61 @@ static void teams_come_and_go(void **state)
     assert_int_equal(run_for(state, body_again, ranks, 2), 0);
 }
 
+/* 256 teams at a time, the world among them; the next one is refused, and one that goes makes
+ * room. Each has the least memory that is possible. */
+static void smallest(symm_config *config, int rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    config->team_bytes = (size_t)4 << 20;
+    config->heap_bytes = (size_t)2 << 30;
+}
+
+static int body_many(symm_ctx *ctx, void *arg)
+{
+    enum { MANY = 255 };
+    symm_team *world = symm_team_world(ctx), *teams[MANY] = {NULL}, *more = NULL;
+    int me = symm_team_rank(world);
+    (void)arg;
+    for (int i = 0; i < MANY; i++)
+        CHECK_OK(symm_team_split(world, 0, i % 2 ? me : -me, &teams[i]));
+    CHECK_STATUS(symm_team_split(world, 0, 0, &more), SYMM_ERR_NOMEM);
+    CHECK_ERROR("at most 256 teams");
+    CHECK(more == NULL);
+    for (int i = 0; i < MANY; i++)
+        CHECK_ZERO(check_sum(teams[i]));
+    for (int i = 100; i < 200; i += 30) {
+        symm_buffer *buffer = NULL;
+        CHECK_OK(place(teams[i], 1000, SYMM_INT32, 1, &buffer));
+        CHECK_OK(symm_rendezvous(teams[i]));
+        int *ints = symm_buffer_ptr(buffer);
+        for (int k = 0; k < 1000; k++)
+            ints[k] = i + k;
+        CHECK_OK(symm_all_reduce(teams[i], ints, ints, 1000, SYMM_INT32, SYMM_SUM, NULL,
+                                 NULL));
+        for (int k = 0; k < 1000; k++)
+            CHECK(ints[k] == (i + k) * symm_team_size(world));
+        symm_buffer_release(buffer);
+    }
+    symm_team_destroy(teams[200]);
+    CHECK_OK(symm_barrier(world, NULL, NULL));
+    CHECK_OK(symm_team_split(world, 0, 0, &more));
+    CHECK_ZERO(check_sum(more));
+    symm_team_destroy(more);
+    for (int i = 0; i < MANY; i++)
+        if (i != 200)
+            symm_team_destroy(teams[i]);
+    return check_sum(world);
+}
+
+static void many_teams(void **state)
+{
+    (void)state;
+    assert_int_equal(harness_run_both((struct harness){
+                         .ranks = 2, .body = body_many, .configure = smallest}),
+                     0);
+}
+
 /* ---- Independence ---------------------------------------------------------------- */
 
 /* Disjoint teams make different calls, and different numbers of them, at the same time.
@@ -463,6 +518,7 @@ int main(void)
         cmocka_unit_test(grid_of_teams),
         cmocka_unit_test(one_sided_in_teams),
         cmocka_unit_test(teams_come_and_go),
+        cmocka_unit_test(many_teams),
         cmocka_unit_test(disjoint_teams_at_once),
         cmocka_unit_test(failures_stay_in_their_team),
         cmocka_unit_test(teams_have_numbers_and_names),

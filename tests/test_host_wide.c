@@ -273,6 +273,25 @@ static int hosts_of(const struct layout *layout)
     return hosts;
 }
 
+/* Each pair of ranks on a host: both put into the other's buffer, both await the signal. */
+static int check_near(symm_team *world, symm_buffer *buffer, int peer)
+{
+    int32_t *own = symm_buffer_ptr(buffer);
+    const int me = symm_team_rank(world);
+
+    for (int turn = 1; turn <= 3; turn++) {
+        const int32_t value = 100 * me + turn;
+
+        CHECK_OK(symm_put_signal(world, own + 100 + me, &value, sizeof(value), peer, 11,
+                                 NULL, NULL));
+        CHECK_OK(symm_signal_wait(world, peer, 11, NULL, NULL));
+        CHECK(own[100 + peer] == 100 * peer + turn);
+        CHECK_OK(symm_signal(world, peer, 12, NULL, NULL)); /* it has been read */
+        CHECK_OK(symm_signal_wait(world, peer, 12, NULL, NULL));
+    }
+    return 0;
+}
+
 static int body_memory(symm_ctx *ctx, void *arg)
 {
     const struct shared *shared = arg;
@@ -298,8 +317,10 @@ static int body_memory(symm_ctx *ctx, void *arg)
 
         CHECK((theirs != NULL) == (host[p] == host[me]));
         CHECK(!theirs || theirs[999] == p * 1000 + 999);
-        if (theirs)
+        if (theirs) {
+            CHECK_ZERO(check_near(world, buffer, p));
             continue;
+        }
         CHECK_STATUS(symm_put(world, own, &value, sizeof(value), p, NULL, NULL),
                      SYMM_ERR_UNSUPPORTED);
         CHECK_ERROR("is on host");

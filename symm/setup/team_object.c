@@ -150,6 +150,7 @@ static void *shrink_to(void *memory, size_t bytes)
     return fit ? fit : memory;
 }
 
+/* Where the members are, and the team's range. */
 static void team_place(symm_team *team, uint32_t uid, int slot, int size)
 {
     size_t counts;
@@ -236,6 +237,25 @@ static symm_status find_hosts(const symm_team *team, struct symm_hierarchy *hier
     return status;
 }
 
+/* The tables of a hierarchical team; local_close ends them. */
+static symm_status hierarchy_create(symm_team *team)
+{
+    struct symm_hierarchy *hierarchy = calloc(1, sizeof(*hierarchy));
+
+    if (!hierarchy)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a team over several hosts");
+    pthread_mutex_init(&hierarchy->turn, NULL);
+    pthread_cond_init(&hierarchy->turns, NULL);
+    team->hierarchy = hierarchy;
+    return find_hosts(team, hierarchy);
+}
+
+symm_status symm__team_tables(symm_team *team, uint32_t uid, int slot, int size)
+{
+    team_place(team, uid, slot, size);
+    return team->spans ? hierarchy_create(team) : SYMM_OK;
+}
+
 /* Address ranges that are taken on any of this host's members: an exchange among them. */
 static symm_status find_slot(symm_team *team, double timeout, int *slot)
 {
@@ -272,9 +292,9 @@ static symm_status find_slot(symm_team *team, double timeout, int *slot)
     return status;
 }
 
-static symm_status open_node(symm_team *team, struct symm_hierarchy *hierarchy,
-                             double timeout)
+static symm_status open_node(symm_team *team, double timeout)
 {
+    struct symm_hierarchy *hierarchy = team->hierarchy;
     const double until = symm__now() + timeout;
     symm_ctx *ctx = team->ctx;
     symm_team *node;
@@ -310,20 +330,12 @@ static symm_status local_open(symm_team *team, double timeout)
 {
     double until = symm__now() + timeout;
     struct symm_oob_message *messages = team->ctx->room.messages;
-    struct symm_hierarchy *hierarchy;
+    struct symm_hierarchy *hierarchy = team->hierarchy;
     symm_status status;
 
-    if (!team->spans)
-        return SYMM_OK;
-    hierarchy = calloc(1, sizeof(*hierarchy));
     if (!hierarchy)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a team over several hosts");
-    pthread_mutex_init(&hierarchy->turn, NULL);
-    pthread_cond_init(&hierarchy->turns, NULL);
-    team->hierarchy = hierarchy;
-    status = find_hosts(team, hierarchy);
-    if (status == SYMM_OK)
-        status = open_node(team, hierarchy, until - symm__now());
+        return SYMM_OK;
+    status = open_node(team, until - symm__now());
     status =
         symm__team_exchange(team, "the start of a team over several hosts",
                             until - symm__now(), status, NULL, 0, NULL, 0, messages);
@@ -476,12 +488,11 @@ static symm_status complete(symm_team *made, symm_status mine, uint32_t uid, int
                             int size, double timeout)
 {
     symm_ctx *ctx = made->ctx;
-    symm_status status;
+    symm_status status = symm__team_tables(made, uid, slot, size);
 
-    team_place(made, uid, slot, size);
     if (ctx->thread_group && slot != 0)
         symm__thread_group_hold(made, 1);
-    status = team_open(made, mine, timeout);
+    status = team_open(made, mine == SYMM_OK ? status : mine, timeout);
     if (status != SYMM_OK)
         return status;
     ctx->teams[slot] = made;

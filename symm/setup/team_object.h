@@ -18,6 +18,10 @@ symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team) SYMM_MUS
  * the caller has set. Collective; with the context locked. On error the caller frees it. */
 symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot, int size,
                                 double timeout) SYMM_MUST_CHECK;
+/* The first step of that, in which no peer takes part: who the members are, where they are, and
+ * the team's range. On error the caller frees it. */
+symm_status symm__team_tables(symm_team *team, uint32_t uid, int slot,
+                              int size) SYMM_MUST_CHECK;
 /* Identifier of a child of `parent`; (step, part) is unique among its children. The parts of a
  * split are its colours, which are below all others: */
 #define SYMM_PART_SHRUNK  0x80000000u
