@@ -172,7 +172,7 @@ static void test_bytes(void **state)
     }
     setenv("SYMM_HEAP_BYTES", "", 1); /* empty is unset */
     assert_int_equal(symm__option_bytes(SYMM_OPTION_HEAP_BYTES, &bytes), SYMM_OK);
-    assert_true(bytes == 256ull << 30);
+    assert_true(bytes == 1ull << 40);
 }
 
 static void test_seconds(void **state)

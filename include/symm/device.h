@@ -72,7 +72,9 @@ SYMM_DEVICE_FN int symm_device_epoch_reached(uint32_t epoch, uint32_t wanted)
     return (int32_t)(epoch - wanted) >= 0;
 }
 
-/* The same address in a peer's heap: ranks are the world's, stride is symm_info.heap_bytes. */
+/* The same address in a peer's heap. Both ranks are on this host, and meant by their numbers among
+ * the ranks that are, in the order of world ranks (in a job of one host: world ranks); stride is
+ * symm_info.heap_bytes. */
 SYMM_DEVICE_FN void *symm_device_peer_address(const void *local, int rank, int peer,
                                               uint64_t stride)
 {

@@ -195,8 +195,8 @@ typedef struct symm_config {
     const symm_bootstrap *bootstrap; /* instead of job_id; borrowed during symm_init */
     symm_thread_group
         *thread_group;    /* ranks are threads: shares, until symm_finalize */
-    size_t heap_bytes;    /* address space a rank reserves (256 GiB) */
-    size_t team_bytes;    /* address space of a team made by split (4 GiB) */
+    size_t heap_bytes;    /* address space a rank reserves (1 TiB) */
+    size_t team_bytes;    /* address space of a team made by split (2 GiB) */
     double timeout;       /* seconds a call waits for its peers (30); up to a week */
     double init_timeout;  /* seconds symm_init waits for all ranks (60); up to a week */
     uint32_t epoch_start; /* first epoch of every channel (tests of the wrap) */

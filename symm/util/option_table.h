@@ -65,8 +65,8 @@
     X(QUEUE_TIMEOUT, SECONDS, "",                                                      \
       "CUDA: how long a call waits for a peer that has queued it; default ten "        \
       "timeouts, 0: for ever")                                                         \
-    X(HEAP_BYTES, BYTES, "256G", "address space that each rank reserves")              \
-    X(TEAM_BYTES, BYTES, "4G", "address space of a team made by split")                \
+    X(HEAP_BYTES, BYTES, "1T", "address space that each rank reserves")                \
+    X(TEAM_BYTES, BYTES, "2G", "address space of a team made by split")                \
     X(CHECK, STRING, "",                                                               \
       "plan: calls must come in a loaded plan's order, freed bytes become NaN")        \
     X(RECORD, STRING, "",                                                              \
