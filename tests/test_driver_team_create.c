@@ -289,8 +289,9 @@ int main(void)
 {
     struct CMUnitTest tests[] = {
         cmocka_unit_test(random_lists), cmocka_unit_test(two_threads),
-        cmocka_unit_test(missing_and_dead), cmocka_unit_test(ranks_as_threads),
-        cmocka_unit_test(many_teams)};
+        cmocka_unit_test(missing_and_dead), cmocka_unit_test(many_teams),
+        /* the last: a process that has used a device can fork no ranks */
+        cmocka_unit_test(ranks_as_threads)};
     device_suite();
     if (device_ranks(RANKS) < 2) {
         printf("one GPU: no rank is elsewhere\n");
