@@ -159,6 +159,10 @@ void symm__relay_keep_news(struct symm_relay *relay,
                            struct symm_relay_message *message);
 /* The ranks whose sockets have hung up; begins to serve if all lower ones have. */
 void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *polls);
+/* Before polling: connections that must be there, messages that are due; *due becomes earlier. */
+void symm__relay_tend(struct symm_relay *relay, double *due);
+/* The rank finalizes, and has said so to all that it can. */
+bool symm__relay_may_stop(const struct symm_relay *relay);
 void symm__relay_leave_begin(struct symm_relay *relay);
 void symm__relay_roles_open(struct symm_relay *relay);
 /* News of this relay or of a connection: to all that do not know it. from: NULL: own. */

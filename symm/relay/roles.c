@@ -19,6 +19,7 @@
 
 #define AGAIN_SECONDS  0.002 /* after a connection was lost */
 #define PROBE_SECONDS  0.02 /* for a higher host to connect again, before it is probed */
+#define LOOK_SECONDS   0.1  /* between two looks for hosts that are not reached */
 #define ATTACH_SECONDS 0.2  /* after the host above has left: most jobs end then */
 
 static struct symm_relay_message *plain(enum symm_relay_kind kind, int rank, int status)
@@ -566,4 +567,45 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
     }
     if (lowest && !relay->serving)
         begin_to_serve(relay);
+}
+
+/* ---- Each turn ------------------------------------------------------------------------------ */
+
+void symm__relay_tend(struct symm_relay *relay, double *due)
+{
+    double now = symm__now();
+    int above;
+
+    symm__relay_call_step(relay);
+    if (!relay->serving) {
+        if (!relay->stopped)
+            symm__relay_want(relay, SYMM_RELAY_TO_RELAY, relay->config.rank, now);
+        return;
+    }
+    if (!relay->leaving && now < relay->attach_at) {
+        *due = relay->attach_at;
+    } else if (!relay->leaving) {
+        above = symm__tree_attach(symm__relay_host(relay), relay->gone);
+        if (above >= 0)
+            symm__relay_want(relay, SYMM_RELAY_TO_HOST, above, now);
+    }
+    for (int h = 0;
+         h < relay->config.hosts && relay->ledger.exchanges && relay->any_gone; h++)
+        if (relay->gone[h])
+            symm__relay_fail_gone(relay, h);
+    if (relay->ledger.exchanges && symm__relay_report_cuts(relay) &&
+        *due > now + LOOK_SECONDS)
+        *due = now + LOOK_SECONDS;
+    now = symm__ledger_tick(&relay->ledger);
+    *due = now < *due ? now : *due;
+    symm__relay_call_step(relay);
+}
+
+bool symm__relay_may_stop(const struct symm_relay *relay)
+{
+    if (!relay->leaving)
+        return false;
+    if (symm__now() >= relay->leave_by)
+        return true;
+    return relay->serving ? !symm__relay_owes(relay) : relay->acknowledged;
 }

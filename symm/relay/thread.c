@@ -15,7 +15,6 @@
 #define LEAVE_SECONDS  1.0 /* for LEAVE to be heard */
 #define LINGER_SECONDS 0.1 /* for other ends to read all and close */
 #define IDLE_SECONDS   10.0
-#define CUT_SECONDS    0.1 /* between two looks for hosts that are not reached */
 
 void symm__relay_wake(struct symm_relay *relay)
 {
@@ -43,46 +42,6 @@ static bool has_room(struct symm_relay *relay, size_t count)
     return true;
 }
 
-/* Before polling: connections that must be there, messages that are due. */
-static void tend(struct symm_relay *relay, double *due)
-{
-    double now = symm__now();
-    int above;
-
-    symm__relay_call_step(relay);
-    if (!relay->serving) {
-        if (!relay->stopped)
-            symm__relay_want(relay, SYMM_RELAY_TO_RELAY, relay->config.rank, now);
-        return;
-    }
-    if (!relay->leaving && now < relay->attach_at) {
-        *due = relay->attach_at;
-    } else if (!relay->leaving) {
-        above = symm__tree_attach(symm__relay_host(relay), relay->gone);
-        if (above >= 0)
-            symm__relay_want(relay, SYMM_RELAY_TO_HOST, above, now);
-    }
-    for (int h = 0;
-         h < relay->config.hosts && relay->ledger.exchanges && relay->any_gone; h++)
-        if (relay->gone[h])
-            symm__relay_fail_gone(relay, h);
-    if (relay->ledger.exchanges && symm__relay_report_cuts(relay) &&
-        *due > now + CUT_SECONDS)
-        *due = now + CUT_SECONDS;
-    now = symm__ledger_tick(&relay->ledger);
-    *due = now < *due ? now : *due;
-    symm__relay_call_step(relay);
-}
-
-static bool may_stop(const struct symm_relay *relay)
-{
-    if (!relay->leaving)
-        return false;
-    if (symm__now() >= relay->leave_by)
-        return true;
-    return relay->serving ? !symm__relay_owes(relay) : relay->acknowledged;
-}
-
 static void turn(struct symm_relay *relay)
 {
     double due = symm__now() + IDLE_SECONDS;
@@ -90,7 +49,7 @@ static void turn(struct symm_relay *relay)
     size_t count;
     struct timespec span;
 
-    tend(relay, &due);
+    symm__relay_tend(relay, &due);
     if (relay->leaving && relay->leave_by < due)
         due = relay->leave_by;
     if (!has_room(relay, 1 + (size_t)local + symm__relay_watched(relay))) {
@@ -150,7 +109,7 @@ static void *run(void *arg)
 
     pthread_mutex_lock(&relay->lock);
     symm__relay_take_hang_ups(relay, NULL);
-    while (!may_stop(relay))
+    while (!symm__relay_may_stop(relay))
         turn(relay);
     relay->stopped = true;
     pthread_mutex_unlock(&relay->lock);
