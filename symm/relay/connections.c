@@ -99,8 +99,8 @@ void symm__relay_want(struct symm_relay *relay, enum symm_relay_end end, int id,
 
     if (!c)
         c = add(relay, end, id, -1);
-    else if (c->stage != SYMM_RELAY_WAITING || c->at <= at)
-        return;
+    else if (c->stage != SYMM_RELAY_WAITING || c->since > 0 || c->at <= at)
+        return; /* a try that failed is not repeated sooner */
     if (c)
         c->at = at;
 }
@@ -152,6 +152,7 @@ void symm__relay_sweep(struct symm_relay *relay)
         struct symm_relay_connection *c = *at;
         enum symm_relay_end end = c->end;
         bool was_open = c->stage == SYMM_RELAY_OPEN;
+        double opened = c->at;
         int id = c->id;
 
         if (!c->doomed) {
@@ -162,7 +163,7 @@ void symm__relay_sweep(struct symm_relay *relay)
         *at = c->next;
         free(c);
         if (was_open) {
-            symm__relay_lost(relay, end, id);
+            symm__relay_lost(relay, end, id, opened);
             at = &relay->connections; /* the list may have changed */
         }
     }
@@ -189,6 +190,7 @@ static void open_link(struct symm_relay *relay, struct symm_relay_connection *c)
         return;
     }
     c->stage = SYMM_RELAY_OPEN;
+    c->at = symm__now();
     c->pause = RETRY_SECONDS;
     c->refused = 0;
     c->since = 0;
@@ -214,7 +216,7 @@ static void try_again(struct symm_relay *relay, struct symm_relay_connection *c,
     snprintf(c->why, sizeof(c->why), "%s", why ? why : strerror(error));
     if (elsewhere && (c->refused >= REFUSED_MOST || now - c->since > SILENT_SECONDS)) {
         symm__relay_doom(c);
-        symm__relay_host_gone(relay, c->id, false);
+        symm__relay_host_gone(relay, c->id, symm__relay_has_left(relay, c));
     }
 }
 
@@ -400,8 +402,12 @@ static const char *answer(struct symm_relay *relay, struct symm_relay_guest *gue
     struct symm_auth_protocol protocol = protocol_of(relay);
     const struct symm_auth_handshake *theirs = &guest->auth.first;
     uint32_t from = ntohl(theirs->from), own = (uint32_t)symm__relay_host(relay);
-    bool known = from & RANK ? is_local(relay, from & ~RANK)
-                             : from > own && from < (uint32_t)relay->config.hosts;
+    bool known;
+
+    if (from == own_number(relay, SYMM_RELAY_TO_RELAY)) /* before this rank served */
+        return "";
+    known = from & RANK ? is_local(relay, from & ~RANK)
+                        : from > own && from < (uint32_t)relay->config.hosts;
 
     if (!known || ntohl(theirs->about) != own ||
         !symm__auth_is_new(&relay->nonces[from % 64], theirs))

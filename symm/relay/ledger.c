@@ -605,9 +605,10 @@ static bool take_part(struct symm_ledger *ledger, struct symm_relay_message *mes
                                           .data = message->data + at,
                                           .bytes = message->head.bytes - at};
         x->got++;
-    } else if (x->all && !x->have) {
-        ledger->to_leader(ledger->user, leader_of(x), x->all);
     }
+    /* Said again to a relay that is new, whose parent had all before. */
+    if (x->all && !x->have)
+        ledger->to_leader(ledger->user, leader_of(x), x->all);
     if (check_step(ledger, x, &message->head, message->head.from))
         settle(ledger, x);
     return true;
@@ -791,7 +792,7 @@ void symm__ledger_resend(struct symm_ledger *ledger, int host)
 
 /* A host that an exchange counts on is gone: must it fail? */
 static bool must_fail(const struct symm_ledger *ledger,
-                      const struct symm_ledger_exchange *x, int host, bool left)
+                      const struct symm_ledger_exchange *x, int host)
 {
     for (int p = 0; p < x->count; p++) {
         int top = p;
@@ -802,8 +803,6 @@ static bool must_fail(const struct symm_ledger *ledger,
             return true;
         if (x->place > 0) /* the root decides */
             return false;
-        if (left) /* it leaves no exchange in which it takes part */
-            return !x->parts[p].message;
         while (symm__tree_parent(top) != 0)
             top = symm__tree_parent(top);
         return !x->child_have[top - symm__tree_child(0)];
@@ -811,8 +810,7 @@ static bool must_fail(const struct symm_ledger *ledger,
     return false;
 }
 
-void symm__ledger_host_gone(struct symm_ledger *ledger, int host, bool left,
-                            const char *sentence)
+void symm__ledger_host_gone(struct symm_ledger *ledger, int host, const char *sentence)
 {
     struct symm_ledger_exchange *next;
 
@@ -820,7 +818,7 @@ void symm__ledger_host_gone(struct symm_ledger *ledger, int host, bool left,
         struct symm_relay_message *fail;
 
         next = x->next;
-        if (!must_fail(ledger, x, host, left))
+        if (!must_fail(ledger, x, host))
             continue;
         fail = reason(x, SYMM_RELAY_FAIL, SYMM_ERR_PEER_DEAD, leader_of(x), sentence);
         if (fail)
@@ -910,10 +908,14 @@ double symm__ledger_tick(struct symm_ledger *ledger)
     double now = symm__now(), due = INFINITY;
 
     for (struct symm_ledger_exchange *x = ledger->exchanges; x; x = x->next) {
-        if (x->place > 0 && x->sent < x->got && now - x->since >= SYMM_LEDGER_PARTIAL)
+        double at = x->since + SYMM_LEDGER_PARTIAL;
+
+        if (x->place == 0 || x->sent == x->got)
+            continue;
+        if (now >= at)
             send_up(ledger, x, false);
-        if (x->place > 0 && x->sent < x->got && x->since + SYMM_LEDGER_PARTIAL < due)
-            due = x->since + SYMM_LEDGER_PARTIAL;
+        else if (at < due)
+            due = at;
     }
     if (ledger->exchanges && ledger->exchanges->next) {
         while (find_deadlock(ledger, now))

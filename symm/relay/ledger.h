@@ -102,9 +102,8 @@ bool symm__ledger_take(struct symm_ledger *ledger, int from,
                        struct symm_relay_message *message);
 /* A connection to that host is new: what it may have missed is sent again. */
 void symm__ledger_resend(struct symm_ledger *ledger, int host);
-/* No rank of that host is left (`left`: all have finalized): exchanges that cannot end fail. */
-void symm__ledger_host_gone(struct symm_ledger *ledger, int host, bool left,
-                            const char *sentence);
+/* No rank of that host is left: exchanges that cannot end fail. */
+void symm__ledger_host_gone(struct symm_ledger *ledger, int host, const char *sentence);
 /* The relay above cannot be reached: exchanges that this host has given up end here and below. */
 void symm__ledger_cut(struct symm_ledger *ledger, int host, symm_status status,
                       const char *sentence);

@@ -30,10 +30,11 @@ enum symm_relay_kind {
     SYMM_RELAY_FAIL,     /* to children and leader: it has failed; a sentence */
     /* Of no exchange; no list: */
     SYMM_RELAY_NOTICE, /* a team has failed: to all; a sentence */
-    SYMM_RELAY_DEAD,   /* `rank` has died: to all */
+    SYMM_RELAY_DEAD,   /* `rank` has died; status != 0: has finalized: to all */
     SYMM_RELAY_GONE, /* of host `rank` no rank is left: to all; status: all have finalized? */
-    SYMM_RELAY_LEAVE, /* rank to relay: it finalizes. Relay to its neighbours: the host's last
-                          rank finalizes. */
+    /* rank to relay: it finalizes. Relay to its neighbours: so does its rank; status: another rank
+     * of the host lives, and serves next. */
+    SYMM_RELAY_LEAVE,
     /* Of the bootstrap (bootstrap/tree.h): */
     SYMM_RELAY_JOIN,  /* to rank 0's host: the entries of this one */
     SYMM_RELAY_PLACE, /* back: where this host belongs; then from it to its parent */

@@ -17,7 +17,7 @@
 #include "relay/relay.h"
 
 #define SYMM_RELAY_FDS     4096 /* connections at a time */
-#define SYMM_RELAY_NOTICES 64   /* kept for hosts that connect later */
+#define SYMM_RELAY_NOTICES 64   /* kept for ends that connect later */
 
 /* Whom a connection leads to. */
 enum symm_relay_end {
@@ -41,13 +41,16 @@ struct symm_relay_connection {
     enum symm_relay_stage stage;
     int id; /* host or rank */
     int fd;
-    int fd_slot;      /* in relay->fds; -1: none */
-    bool doomed;      /* to be closed by the sweep */
-    double at, pause; /* WAITING: the next try; CONNECTING, ASKED: it is given up */
-    double since;     /* the first try that has not succeeded; 0: none */
-    char why[64];     /* the last one failed, */
-    bool stranger;    /* since what answered does not know the key */
-    int refused;      /* tries in a row that found no listener */
+    int fd_slot;     /* in relay->fds; -1: none */
+    bool doomed;     /* to be closed by the sweep */
+    bool after_loss; /* to an end that was lost, and had not said that it leaves */
+    double
+        at; /* WAITING: the next try; CONNECTING, ASKED: it is given up; OPEN: since then */
+    double pause;  /* before the next try */
+    double since;  /* the first try that has not succeeded; 0: none */
+    char why[64];  /* the last one failed, */
+    bool stranger; /* since what answered does not know the key */
+    int refused;   /* tries in a row that found no listener */
     struct symm_auth auth;
     struct symm_relay_link link;
 };
@@ -81,18 +84,26 @@ struct symm_relay {
     pthread_cond_t changed;
     int wake; /* an eventfd */
     bool serving, leaving, stopped, acknowledged;
-    double leave_by;
+    double leave_by, settle_until;
+    bool
+        after_death; /* of the host's relay, or the first one: neighbours do not know this one */
     struct symm_ledger ledger;
     struct symm_relay_call call;
     struct symm_relay_connection *connections;
     struct symm_acceptor acceptor;
     struct symm_auth_nonces nonces[64]; /* of handshakes, by their sender's number */
     bool *gone, *left; /* [hosts]: no rank is left there; all have finalized */
-    bool any_gone;
+    bool *
+        changes; /* [hosts]: its relay has finalized, and the next one has not connected */
+    bool any_gone, any_left;
     uint8_t *state;   /* [ranks], atomic: enum symm_relay_state */
     bool *hung_up;    /* [local_size]: that rank's socket has hung up */
     double attach_at; /* not before: to the tree of the world */
-    /* For hosts and ranks that connect later: NOTICE, DEAD and GONE, the last ones; counted. */
+    double
+        probe_at; /* hosts that should have attached to this one, and have not; 0: never */
+    double announce_at; /* local ranks that have finalized; 0: none */
+    uint64_t announced; /* by place */
+    /* NOTICEs for hosts and ranks that connect later, the last ones; counted. */
     struct symm_relay_message *news[SYMM_RELAY_NOTICES];
     unsigned news_count; /* ever */
     struct symm_relay_report report[SYMM_RELAY_REPORTS];
@@ -139,8 +150,12 @@ bool symm__relay_owes(const struct symm_relay *relay);
 /* A connection is open: says what its other end must know. */
 void symm__relay_opened(struct symm_relay *relay,
                         struct symm_relay_connection *connection);
-/* It has closed, and was open. */
-void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id);
+/* It has closed, and was open since `opened`. */
+void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
+                      double opened);
+/* Nobody listens at that host: have its ranks finalized, as far as this end can know? */
+bool symm__relay_has_left(const struct symm_relay *relay,
+                          const struct symm_relay_connection *c);
 /* Nobody listens at that host, or it is silent. */
 void symm__relay_host_gone(struct symm_relay *relay, int host, bool left);
 /* A message has come; false: the connection is to be closed. */
@@ -162,7 +177,7 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
 /* Before polling: connections that must be there, messages that are due; *due becomes earlier. */
 void symm__relay_tend(struct symm_relay *relay, double *due);
 /* The rank finalizes, and has said so to all that it can. */
-bool symm__relay_may_stop(const struct symm_relay *relay);
+bool symm__relay_may_stop(struct symm_relay *relay);
 void symm__relay_leave_begin(struct symm_relay *relay);
 void symm__relay_roles_open(struct symm_relay *relay);
 /* News of this relay or of a connection: to all that do not know it. from: NULL: own. */

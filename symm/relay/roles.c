@@ -3,7 +3,12 @@
  * roles.c - what a relay and its clients do with messages, and who is the relay.
  *
  * News are reports that go to all hosts: NOTICE, DEAD and GONE. Each relay passes on those that it
- * did not know, so they end. They are kept for ends that connect later.
+ * did not know, so they end. Ends that connect later get NOTICEs that were kept, and the state of
+ * ranks and hosts.
+ *
+ * A relay that finalizes says so to the host's neighbours. Where nobody listens after that, all
+ * ranks have finalized; where nobody listens without that, all have died. A relay that begins after
+ * a death, and finalizes at once, waits until the neighbours have come to it again.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -17,10 +22,13 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define AGAIN_SECONDS  0.002 /* after a connection was lost */
-#define PROBE_SECONDS  0.02 /* for a higher host to connect again, before it is probed */
-#define LOOK_SECONDS   0.1  /* between two looks for hosts that are not reached */
-#define ATTACH_SECONDS 0.2  /* after the host above has left: most jobs end then */
+#define AGAIN_SECONDS    0.002 /* after a connection was lost */
+#define PROBE_SECONDS    0.02 /* for a higher host to connect again, before it is probed */
+#define LOOK_SECONDS     0.1  /* between two looks for hosts that are not reached */
+#define SETTLE_SECONDS   0.15 /* for neighbours to connect to a relay that is new */
+#define EXPECT_SECONDS   0.2  /* for hosts to attach, until they are probed */
+#define ANNOUNCE_SECONDS 0.2  /* after a rank has finalized: at a job's end all do */
+#define ATTACH_SECONDS   0.2  /* after the host above has left: most jobs end then */
 
 static struct symm_relay_message *plain(enum symm_relay_kind kind, int rank, int status)
 {
@@ -241,19 +249,42 @@ void symm__relay_spread(struct symm_relay *relay,
                         const struct symm_relay_connection *from,
                         struct symm_relay_message *message)
 {
-    symm__relay_keep_news(relay, message);
+    if (message->head.kind == SYMM_RELAY_NOTICE)
+        symm__relay_keep_news(relay, message);
     for (struct symm_relay_connection *c = relay->connections; c && relay->serving;
          c = c->next)
         if (c != from && c->end != SYMM_RELAY_TO_RELAY && c->end != SYMM_RELAY_PROBE)
             symm__relay_queue(c, message);
 }
 
+static void queue_plain(struct symm_relay_connection *to, enum symm_relay_kind kind,
+                        int rank, int status)
+{
+    struct symm_relay_message *message = plain(kind, rank, status);
+
+    if (message)
+        symm__relay_queue(to, message);
+    else
+        symm__relay_doom(to); /* no memory: it begins again */
+    symm__relay_drop(message);
+}
+
 static void send_news(struct symm_relay *relay, struct symm_relay_connection *to)
 {
     for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
-        if (relay->news[i] && (to->end != SYMM_RELAY_TO_RELAY ||
-                               relay->news[i]->head.kind == SYMM_RELAY_NOTICE))
+        if (relay->news[i])
             symm__relay_queue(to, relay->news[i]);
+    if (to->end == SYMM_RELAY_TO_RELAY)
+        return;
+    for (int h = 0; h < relay->config.hosts && relay->any_gone; h++)
+        if (relay->gone[h])
+            queue_plain(to, SYMM_RELAY_GONE, h, relay->left[h]);
+    for (int r = 0; r < relay->config.ranks; r++) {
+        enum symm_relay_state state = symm__relay_state(relay, r);
+
+        if (state != SYMM_RELAY_ALIVE && !relay->gone[relay->config.host_of[r]])
+            queue_plain(to, SYMM_RELAY_DEAD, r, state == SYMM_RELAY_FINALIZED);
+    }
 }
 
 static void take_notice(struct symm_relay *relay,
@@ -278,7 +309,14 @@ void symm__relay_fail_gone(struct symm_relay *relay, int host)
              relay->config.at[host].name,
              relay->left[host] ? "finalized their contexts"
                                : "died, or it cannot be reached");
-    symm__ledger_host_gone(&relay->ledger, host, relay->left[host], sentence);
+    symm__ledger_host_gone(&relay->ledger, host, sentence);
+}
+
+/* Neighbours have changed without notice, and those of now may not know this relay. */
+static void settle(struct symm_relay *relay)
+{
+    relay->settle_until = symm__now() + SETTLE_SECONDS;
+    relay->after_death = true;
 }
 
 static void host_gone(struct symm_relay *relay,
@@ -290,6 +328,7 @@ static void host_gone(struct symm_relay *relay,
         return;
     relay->gone[host] = relay->any_gone = true;
     relay->left[host] = left;
+    relay->any_left = relay->any_left || left;
     for (int r = 0; r < relay->config.ranks; r++)
         if (relay->config.host_of[r] == host)
             set_state(relay, r, left ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
@@ -303,7 +342,10 @@ static void host_gone(struct symm_relay *relay,
             symm__relay_doom(c);
     if (!relay->serving)
         return;
+    if (!left)
+        settle(relay);
     relay->attach_at = symm__now() + (left ? ATTACH_SECONDS : 0);
+    relay->probe_at = relay->attach_at + EXPECT_SECONDS; /* those that were below it */
     symm__relay_fail_gone(relay, host);
 }
 
@@ -343,7 +385,8 @@ static bool hear_news(struct symm_relay *relay,
     if (head->kind == SYMM_RELAY_DEAD) {
         if (symm__relay_state(relay, head->rank) != SYMM_RELAY_ALIVE)
             return true;
-        set_state(relay, head->rank, SYMM_RELAY_DIED);
+        set_state(relay, head->rank,
+                  head->status ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
     } else {
         if (find_report(relay, head->tag, NULL))
             return true;
@@ -363,11 +406,41 @@ static void to_ranks(struct symm_relay *relay, const struct symm_relay_connectio
             symm__relay_queue(c, message);
 }
 
+static void outcome_to_ranks(void *user, struct symm_relay_message *go)
+{
+    to_ranks(user, NULL, go);
+}
+
+/* Is the rank at that place of this host another one, that has not gone? */
+static bool lives_on(const struct symm_relay *relay, int place)
+{
+    return place != relay->place && !relay->hung_up[place] &&
+           symm__relay_state(relay, relay->config.local[place]) == SYMM_RELAY_ALIVE;
+}
+
+/* Will another rank of this host serve? */
+static bool has_successor(const struct symm_relay *relay)
+{
+    for (int i = 0; i < relay->config.local_size; i++)
+        if (lives_on(relay, i))
+            return true;
+    return false;
+}
+
+/* This relay finalizes: to the hosts next to it. */
+static void tell_hosts(struct symm_relay *relay)
+{
+    for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        if (c->end == SYMM_RELAY_TO_HOST || c->end == SYMM_RELAY_OF_HOST)
+            queue_plain(c, SYMM_RELAY_LEAVE, relay->config.rank, has_successor(relay));
+}
+
 static bool hear_leave(struct symm_relay *relay, struct symm_relay_connection *from,
                        struct symm_relay_message *message)
 {
     int rank = message->head.rank;
 
+    relay->any_left = true;
     switch (from->end) {
     case SYMM_RELAY_OF_RANK:
         if (rank != from->id)
@@ -377,6 +450,9 @@ static bool hear_leave(struct symm_relay *relay, struct symm_relay_connection *f
                  message); /* before the answer: who leaves is known to all */
         symm__relay_queue(from, message);
         symm__ledger_rank_gone(&relay->ledger, rank, "has finalized its context");
+        relay->announce_at = symm__now() + ANNOUNCE_SECONDS;
+        if (relay->leaving && !has_successor(relay))
+            tell_hosts(relay);
         return true;
     case SYMM_RELAY_TO_RELAY:
         if (rank < 0 || rank >= relay->config.ranks ||
@@ -388,24 +464,14 @@ static bool hear_leave(struct symm_relay *relay, struct symm_relay_connection *f
             set_state(relay, rank, SYMM_RELAY_FINALIZED);
         return true;
     default:
-        host_gone(relay, from, from->id, true);
+        if (rank < 0 || rank >= relay->config.ranks ||
+            relay->config.host_of[rank] != from->id)
+            return false;
+        relay->changes[from->id] = true;
+        if (message->head.status == 0)
+            host_gone(relay, from, from->id, true);
         return true;
     }
-}
-
-static void outcome_to_ranks(void *user, struct symm_relay_message *go)
-{
-    to_ranks(user, NULL, go);
-}
-
-/* Will another rank of this host serve? */
-static bool has_successor(const struct symm_relay *relay)
-{
-    for (int i = 0; i < relay->config.local_size; i++)
-        if (i != relay->place && !relay->hung_up[i] &&
-            symm__relay_state(relay, relay->config.local[i]) == SYMM_RELAY_ALIVE)
-            return true;
-    return false;
 }
 
 void symm__relay_leave_begin(struct symm_relay *relay)
@@ -426,10 +492,7 @@ void symm__relay_leave_begin(struct symm_relay *relay)
     /* The next relay must know the outcomes: this rank may have led those exchanges. */
     symm__ledger_outcomes(&relay->ledger, outcome_to_ranks, relay);
     to_ranks(relay, NULL, leave);
-    for (struct symm_relay_connection *c = relay->connections;
-         c && !has_successor(relay); c = c->next)
-        if (c->end == SYMM_RELAY_TO_HOST || c->end == SYMM_RELAY_OF_HOST)
-            symm__relay_queue(c, leave);
+    tell_hosts(relay);
     symm__relay_drop(leave);
 }
 
@@ -459,6 +522,8 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
 {
     struct symm_relay_connection *probe;
 
+    if (c->end == SYMM_RELAY_TO_HOST || c->end == SYMM_RELAY_OF_HOST)
+        relay->changes[c->id] = false;
     switch (c->end) {
     case SYMM_RELAY_TO_RELAY:
         symm__ledger_outcomes(&relay->ledger, queue_go, c);
@@ -482,20 +547,38 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
         if (probe)
             symm__relay_doom(probe);
     }
+    if (relay->leaving && relay->serving && c->end != SYMM_RELAY_PROBE)
+        queue_plain(c, SYMM_RELAY_LEAVE, relay->config.rank, has_successor(relay));
 }
 
-void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id)
+bool symm__relay_has_left(const struct symm_relay *relay,
+                          const struct symm_relay_connection *c)
 {
+    /* One that was not connected has left unheard if the job ends. */
+    return relay->changes[c->id] || (!c->after_loss && relay->any_left);
+}
+
+void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
+                      double opened)
+{
+    struct symm_relay_connection *again;
     double now = symm__now();
 
     if (relay->leaving && end != SYMM_RELAY_TO_RELAY)
         return;
+    if (end != SYMM_RELAY_TO_RELAY && end != SYMM_RELAY_OF_RANK && !relay->gone[id] &&
+        !relay->changes[id])
+        settle(relay);
     if (end == SYMM_RELAY_TO_RELAY && !relay->serving)
         symm__relay_want(relay, end, id, now + AGAIN_SECONDS);
     else if (end == SYMM_RELAY_TO_HOST && !relay->gone[id])
         symm__relay_want(relay, end, id, now + AGAIN_SECONDS);
     else if (end == SYMM_RELAY_OF_HOST && !relay->gone[id])
-        symm__relay_want(relay, SYMM_RELAY_PROBE, id, now + PROBE_SECONDS);
+        symm__relay_want(relay, end = SYMM_RELAY_PROBE, id, now + PROBE_SECONDS);
+    again = symm__relay_find(relay, end, id);
+    /* The other end may not have had it yet, and so may have left without a word. */
+    if (again)
+        again->after_loss = now - opened >= EXPECT_SECONDS;
 }
 
 bool symm__relay_hear(struct symm_relay *relay, struct symm_relay_connection *c,
@@ -534,9 +617,14 @@ static void begin_to_serve(struct symm_relay *relay)
     struct symm_relay_connection *c =
         symm__relay_find(relay, SYMM_RELAY_TO_RELAY, relay->config.rank);
 
+    double now = symm__now();
+
     if (!symm__relay_accept_begin(relay)) /* no memory: tries again at the next look */
         return;
     relay->serving = true;
+    relay->probe_at = now + EXPECT_SECONDS;
+    relay->announce_at = now + ANNOUNCE_SECONDS;
+    settle(relay);
     if (c)
         symm__relay_doom(c);
     for (int i = 0; i < relay->config.local_size; i++) {
@@ -544,6 +632,8 @@ static void begin_to_serve(struct symm_relay *relay)
 
         if (relay->hung_up[i] && symm__relay_state(relay, rank) == SYMM_RELAY_ALIVE)
             rank_died(relay, rank);
+        if (i < relay->place) /* one that finalized has told the neighbours */
+            relay->after_death = symm__relay_state(relay, rank) != SYMM_RELAY_FINALIZED;
     }
     symm__relay_call_say(relay);
     if (relay->leaving)
@@ -571,10 +661,92 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
 
 /* ---- Each turn ------------------------------------------------------------------------------ */
 
+/* Does this host attach to this one in the tree of the world, and is not connected? */
+static bool is_missing(struct symm_relay *relay, int host)
+{
+    return host != symm__relay_host(relay) && !relay->gone[host] &&
+           symm__tree_attach(host, relay->gone) == symm__relay_host(relay) &&
+           !symm__relay_find(relay, SYMM_RELAY_OF_HOST, host);
+}
+
+/* Is there anybody to whom a relay that finalizes has yet to say so? */
+static bool is_settling(struct symm_relay *relay)
+{
+    int above = symm__tree_attach(symm__relay_host(relay), relay->gone);
+    const struct symm_relay_connection *c;
+
+    for (int i = 0; i < relay->config.local_size; i++)
+        if (lives_on(relay, i) &&
+            !symm__relay_find(relay, SYMM_RELAY_OF_RANK, relay->config.local[i]))
+            return true;
+    if (has_successor(relay) || !relay->after_death ||
+        symm__now() >= relay->settle_until)
+        return false;
+    c = above < 0 ? NULL : symm__relay_find(relay, SYMM_RELAY_TO_HOST, above);
+    if (above >= 0 && (!c || c->stage != SYMM_RELAY_OPEN))
+        return true;
+    for (int h = 0; h < relay->config.hosts; h++)
+        if (is_missing(relay, h))
+            return true;
+    return false;
+}
+
+static void sooner(double *due, double at)
+{
+    if (at < *due)
+        *due = at;
+}
+
+/* The tree of the world: the host above, and those below that have not come. */
+static void tend_tree(struct symm_relay *relay, double now, double *due)
+{
+    int above;
+
+    if (relay->leaving) {
+        if (!is_settling(relay))
+            return;
+        if (now < relay->settle_until)
+            sooner(due, relay->settle_until);
+    }
+    if (now < relay->attach_at && !relay->leaving) {
+        sooner(due, relay->attach_at);
+    } else {
+        above = symm__tree_attach(symm__relay_host(relay), relay->gone);
+        if (above >= 0)
+            symm__relay_want(relay, SYMM_RELAY_TO_HOST, above, now);
+    }
+    if (relay->probe_at > 0 && now >= relay->probe_at) {
+        relay->probe_at = 0;
+        for (int h = 0; h < relay->config.hosts; h++)
+            if (is_missing(relay, h))
+                symm__relay_want(relay, SYMM_RELAY_PROBE, h, now);
+    }
+    if (relay->probe_at > 0)
+        sooner(due, relay->probe_at);
+}
+
+/* Ranks of this host that have finalized while others go on. */
+static void announce(struct symm_relay *relay)
+{
+    relay->announce_at = 0;
+    for (int i = 0; i < relay->config.local_size; i++) {
+        int rank = relay->config.local[i];
+        struct symm_relay_message *news;
+
+        if (relay->announced >> i & 1 ||
+            symm__relay_state(relay, rank) != SYMM_RELAY_FINALIZED)
+            continue;
+        news = plain(SYMM_RELAY_DEAD, rank, 1);
+        if (news)
+            symm__relay_spread(relay, NULL, news);
+        symm__relay_drop(news);
+        relay->announced |= UINT64_C(1) << i;
+    }
+}
+
 void symm__relay_tend(struct symm_relay *relay, double *due)
 {
     double now = symm__now();
-    int above;
 
     symm__relay_call_step(relay);
     if (!relay->serving) {
@@ -582,30 +754,27 @@ void symm__relay_tend(struct symm_relay *relay, double *due)
             symm__relay_want(relay, SYMM_RELAY_TO_RELAY, relay->config.rank, now);
         return;
     }
-    if (!relay->leaving && now < relay->attach_at) {
-        *due = relay->attach_at;
-    } else if (!relay->leaving) {
-        above = symm__tree_attach(symm__relay_host(relay), relay->gone);
-        if (above >= 0)
-            symm__relay_want(relay, SYMM_RELAY_TO_HOST, above, now);
-    }
+    tend_tree(relay, now, due);
+    if (relay->announce_at > 0 && now >= relay->announce_at && !relay->leaving)
+        announce(relay);
+    else if (relay->announce_at > 0 && !relay->leaving)
+        sooner(due, relay->announce_at);
     for (int h = 0;
          h < relay->config.hosts && relay->ledger.exchanges && relay->any_gone; h++)
         if (relay->gone[h])
             symm__relay_fail_gone(relay, h);
-    if (relay->ledger.exchanges && symm__relay_report_cuts(relay) &&
-        *due > now + LOOK_SECONDS)
-        *due = now + LOOK_SECONDS;
-    now = symm__ledger_tick(&relay->ledger);
-    *due = now < *due ? now : *due;
+    if (relay->ledger.exchanges && symm__relay_report_cuts(relay))
+        sooner(due, now + LOOK_SECONDS);
+    sooner(due, symm__ledger_tick(&relay->ledger));
     symm__relay_call_step(relay);
 }
 
-bool symm__relay_may_stop(const struct symm_relay *relay)
+bool symm__relay_may_stop(struct symm_relay *relay)
 {
     if (!relay->leaving)
         return false;
     if (symm__now() >= relay->leave_by)
         return true;
-    return relay->serving ? !symm__relay_owes(relay) : relay->acknowledged;
+    return relay->serving ? !symm__relay_owes(relay) && !is_settling(relay)
+                          : relay->acknowledged;
 }

@@ -137,6 +137,7 @@ static void relay_free(struct symm_relay *relay)
     pthread_mutex_destroy(&relay->lock);
     free(relay->gone);
     free(relay->left);
+    free(relay->changes);
     free(relay->state);
     free(relay->hung_up);
     free(relay->polls);
@@ -189,11 +190,12 @@ symm_status symm__relay_open(const struct symm_relay_config *config,
         r->place++;
     r->gone = calloc((size_t)config->hosts, sizeof(*r->gone));
     r->left = calloc((size_t)config->hosts, sizeof(*r->left));
+    r->changes = calloc((size_t)config->hosts, sizeof(*r->changes));
     r->state = calloc((size_t)config->ranks, sizeof(*r->state));
     r->hung_up = calloc((size_t)config->local_size, sizeof(*r->hung_up));
     symm__relay_roles_open(r);
     status =
-        r->gone && r->left && r->state && r->hung_up
+        r->gone && r->left && r->changes && r->state && r->hung_up
             ? start(r)
             : symm__fail(SYMM_ERR_NOMEM, "rank %d: no memory to talk to %d other hosts",
                          config->rank, config->hosts - 1);
