@@ -38,8 +38,8 @@ static size_t allocated(void)
 static symm_ctx *context(int size, int rank, int (*host_of)(int rank))
 {
     symm_ctx *ctx = calloc(1, sizeof(*ctx));
-    struct symm_host *hosts = calloc((size_t)size, sizeof(*hosts));
-
+    struct symm_host_address *hosts = calloc((size_t)size, sizeof(*hosts));
+    struct symm_world world;
     assert_non_null(ctx);
     assert_non_null(hosts);
     ctx->ops = &symm__backend_host; /* of which nothing is opened */
@@ -49,11 +49,12 @@ static symm_ctx *context(int size, int rank, int (*host_of)(int rank))
     ctx->team_bytes = (size_t)1 << 31;
     ctx->granularity = (size_t)2 << 20;
     for (int r = 0; r < size; r++) {
-        hosts[r].id = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(host_of(r) + 1);
-        snprintf(hosts[r].name, sizeof(hosts[r].name), "host%d", host_of(r));
+        hosts[r].host.id = UINT64_C(0x9e3779b97f4a7c15) * (uint64_t)(host_of(r) + 1);
+        snprintf(hosts[r].host.name, SYMM_HOST_NAME, "host%d", host_of(r));
     }
     assert_int_equal(symm__room_open(ctx), SYMM_OK);
-    assert_int_equal(symm__places_take(ctx, hosts), SYMM_OK);
+    assert_int_equal(symm__world_number(&world, rank, size, hosts), SYMM_OK);
+    assert_int_equal(symm__places_take(ctx, &world), SYMM_OK);
     free(hosts);
     return ctx;
 }
@@ -147,20 +148,16 @@ static int crowd(int rank)
 
 static void too_many_on_a_host(void **state)
 {
-    symm_ctx *ctx = calloc(1, sizeof(*ctx));
-    struct symm_host hosts[165] = {{0}};
+    struct symm_host_address hosts[165] = {0};
+    struct symm_world world;
 
     (void)state;
-    assert_non_null(ctx);
-    ctx->size = 165;
     for (int r = 0; r < 165; r++) {
-        hosts[r].id = (uint64_t)crowd(r);
-        snprintf(hosts[r].name, sizeof(hosts[r].name), "node%d", crowd(r));
+        hosts[r].host.id = (uint64_t)crowd(r);
+        snprintf(hosts[r].host.name, SYMM_HOST_NAME, "node%d", crowd(r));
     }
-    assert_int_equal(symm__room_open(ctx), SYMM_OK);
-    assert_int_equal(symm__places_take(ctx, hosts), SYMM_ERR_UNSUPPORTED);
+    assert_int_equal(symm__world_number(&world, 0, 165, hosts), SYMM_ERR_UNSUPPORTED);
     assert_non_null(strstr(symm_last_error(), "host node7 has 65 ranks; at most 64"));
-    context_free(ctx);
 }
 
 /* ---- Teams --------------------------------------------------------------------------- */

@@ -237,20 +237,31 @@ static symm_status world_alloc(struct symm_world *world, int size)
     return symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
 }
 
+/* Every rank looks at all hosts, so that all refuse the job. */
+static symm_status check_crowds(const struct symm_world *world, int size,
+                                const struct symm_host_address *places)
+{
+    int crowd = 0;
+
+    for (int r = 0; r < size; r++)
+        if (world->local_of[r] > world->local_of[crowd])
+            crowd = r;
+    if (world->local_of[crowd] < SYMM_BOOTSTRAP_MAX)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_UNSUPPORTED,
+                      "host %s has %d ranks; at most %d ranks of a job are on one host",
+                      places[crowd].host.name, world->local_of[crowd] + 1,
+                      SYMM_BOOTSTRAP_MAX);
+}
+
 /* The ranks on this host, once host_of is known. */
-static symm_status world_local(struct symm_world *world, int rank, int size,
-                               const struct symm_host_address *places)
+static symm_status world_local(struct symm_world *world, int rank, int size)
 {
     int own = world->host_of[rank];
 
     world->local_size = 0;
     for (int r = 0; r < size; r++)
         world->local_size += world->host_of[r] == own;
-    if (world->local_size > SYMM_BOOTSTRAP_MAX)
-        return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "%d ranks are on host %s: a host has at most %d",
-                          world->local_size, places ? places[rank].host.name : "",
-                          SYMM_BOOTSTRAP_MAX);
     world->local = calloc((size_t)world->local_size, sizeof(*world->local));
     if (!world->local)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
@@ -269,7 +280,7 @@ symm_status symm__world_alone(struct symm_world *world, int size)
     world->hosts = 1;
     for (int r = 0; r < size; r++)
         world->local_of[r] = (uint16_t)r;
-    status = world_local(world, 0, size, NULL);
+    status = world_local(world, 0, size);
     if (status != SYMM_OK)
         symm__world_finish(world);
     return status;
@@ -337,7 +348,10 @@ symm_status symm__world_number(struct symm_world *world, int rank, int size,
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
     if (status == SYMM_OK) {
         number_hosts(world, size, residents);
-        status = world_local(world, rank, size, places);
+        status = check_crowds(world, size, places);
+    }
+    if (status == SYMM_OK) {
+        status = world_local(world, rank, size);
     }
     free(residents);
     if (status == SYMM_OK) {
