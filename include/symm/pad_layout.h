@@ -7,6 +7,8 @@
  * A pad lies at the same offset of every rank's heap. Each word in it has one writer: slots
  * belong to the pad's owner and are read by all; signals[s] belongs to sender s. A word is
  * epoch in the low half and the call-site tag in the high half, written by one 8-byte store.
+ * Members and senders are counted among the team's members on this host: of a team within one
+ * host they are its ranks.
  */
 #ifndef SYMM_PAD_LAYOUT_H
 #define SYMM_PAD_LAYOUT_H

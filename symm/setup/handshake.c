@@ -221,22 +221,24 @@ static symm_status check_form(const symm_ctx *ctx,
 static void take_all(symm_ctx *ctx, const struct symm_oob_message *messages,
                      bool *alike)
 {
-    uint32_t processors = 0, multicast = 1;
+    uint32_t processors = 0;
+    int without = -1; /* the first rank that has no multicast */
 
     *alike = true;
     ctx->record_job = of(messages, 0)->record;
     for (int r = 0; r < ctx->size; r++) {
         const struct symm_handshake *theirs = of(messages, r);
 
-        multicast &= theirs->multicast;
+        if (without < 0 && !theirs->multicast)
+            without = r;
         *alike = *alike && theirs->machine == of(messages, 0)->machine;
         if (processors == 0 || theirs->processors < processors)
             processors = theirs->processors;
-        if (of(messages, ctx->rank)->multicast && !theirs->multicast)
-            symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", r);
     }
     ctx->processors = (int)processors;
-    ctx->multicast = multicast != 0 && ctx->size > 1;
+    if (without >= 0 && of(messages, ctx->rank)->multicast)
+        symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", without);
+    ctx->multicast = without < 0 && ctx->size > 1;
 }
 
 symm_status symm__handshake_check(symm_ctx *ctx,
