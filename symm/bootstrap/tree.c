@@ -625,10 +625,17 @@ static double earliest(double a, double b)
     return a < b ? a : b;
 }
 
+/* A host that has joined waits a moment longer: rank 0 knows who is missing. */
+static double deadline(const struct join *join)
+{
+    return join->as->until +
+           (!is_root(join) && join->stage == OPEN ? LINGER_SECONDS : 0);
+}
+
 static symm_status turn(struct join *join, struct pollfd *polls)
 {
     size_t children = symm__acceptor_watch(&join->children, polls + 1), joiners = 0;
-    double due = earliest(join->as->until, symm__acceptor_due(&join->children));
+    double due = earliest(deadline(join), symm__acceptor_due(&join->children));
     struct timespec span;
     int ready;
 
@@ -714,7 +721,7 @@ static symm_status run(struct join *join, struct pollfd *polls)
     while (status == SYMM_OK && !join->table) {
         if (as->failed != SYMM_OK && symm__now() >= join->start + FAILED_SECONDS)
             break;
-        if (symm__now() >= as->until)
+        if (symm__now() >= deadline(join))
             status = is_root(join) ? missing(join) : not_reached(join);
         else
             status = turn(join, polls);

@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# Jobs over hosts that find each other by rank 0's port, with torchrun's variables and no launcher:
+# collectives, many hosts, split teams, strangers at the port; and what each rank says of a missing
+# host, a rank that comes twice, a wrong or missing secret, a secret that others may read, a host
+# that cannot join, an interface and a port that there are not, a restart beside survivors.
+# ctest: cost 20
+
+set -u
+export LC_ALL=C
+bin=${BUILD_DIR:-build}/bin
+lib=${BUILD_DIR:-build}/lib
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+mkdir -m 700 runtime engine
+failed=0 checks=0
+for name in $(compgen -e | grep -E '^(OMPI_|PMIX_|PMI_|SLURM_|MPI_|HYDI_|TORCH|MASTER_|NCCL_|SYMM_)'); do
+    unset "$name"
+done
+export SYMM_RUNTIME_DIR=$work/runtime SYMM_HEAP_BYTES=1G SYMM_TEAM_BYTES=4M
+export SYMM_TIMEOUT=100 SYMM_HOST_ADDRESS=127.0.0.1
+export SYMM_ENGINE=$lib/libfake_engine.so SYMM_FAKE_ENGINE_DIR=$work/engine
+secret=00112233445566778899aabbccddeeff
+other=ff112233445566778899aabbccddeeff
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+has() { grep -qF -- "$2" "$1" || { fail "'$2' is not in $1:" && head -c 900 "$1"; }; }
+
+free_port() {
+    local port
+    for _ in $(seq 100); do
+        port=$((10000 + RANDOM % 20000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo $port && return; }
+    done
+}
+
+# rank HOST LOCAL COMMAND...: one rank of a job of $hosts x $each; of_host[] and of_rank[] are
+# settings of its own.
+hosts=1 each=1
+declare -A of_host of_rank
+start() {
+    local host=$1 local=$2 rank=$(($1 * each + $2))
+    shift 2
+    # shellcheck disable=SC2086
+    env SYMM_HOST_ID="h$host" GROUP_RANK="$host" LOCAL_RANK="$local" RANK="$rank" \
+        SYMM_JOB_SECRET="$secret" env ${of_host[$host]-} ${of_rank[$rank]-} \
+        timeout 200 "$@" >"out$rank" 2>"err$rank" &
+    pids[rank]=$!
+}
+# job HOSTS RANKS COMMAND...: all ranks but those of $left_out; how they ended in status[].
+left_out=
+job() {
+    hosts=$1 each=$2
+    shift 2
+    checks=$((checks + 1))
+    rm -f out* err*
+    pids=() status=()
+    export WORLD_SIZE=$((hosts * each)) LOCAL_WORLD_SIZE=$each MASTER_ADDR=127.0.0.1 MASTER_PORT=1
+    export TORCHELASTIC_RUN_ID=run$RANDOM$RANDOM SYMM_BOOTSTRAP_PORT
+    SYMM_BOOTSTRAP_PORT=${port:-$(free_port)}
+    for ((h = 0; h < hosts; h++)); do
+        for ((l = 0; l < each; l++)); do
+            [ "$h" = "$left_out" ] || start $h $l "$@"
+        done
+    done
+    for r in "${!pids[@]}"; do
+        wait "${pids[r]}"
+        status[r]=$?
+    done
+}
+all_ok() {
+    [ "$(printf '%s\n' "${status[@]}" | sort -u)" = 0 ] || { fail "$1: ${status[*]}" && cat err*; }
+}
+none_ok() {
+    printf '%s\n' "${status[@]}" | grep -qx 0 && fail "$1: ${status[*]}"
+}
+
+# ---- Jobs that start --------------------------------------------------------------------
+export SYMM_INIT_TIMEOUT=100
+for op in all_reduce all_gather broadcast; do
+    job 3 2 "$bin/symm-perf" $op -b 8 -e 64K -f 8 -n 3
+    all_ok $op
+    has out0 "6 ranks"
+    has out0 "Out of bounds values : 0 OK"
+done
+job 12 2 "$bin/symm-perf" all_reduce -b 8 -e 64 -f 8 -n 2 # a tree of two levels
+all_ok "12 hosts"
+has out0 "24 ranks"
+SYMM_PORT_RANGE=21000-21999 job 2 2 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+all_ok "a range of ports"
+SYMM_HOST_ADDRESS='' SYMM_SOCKET_IFNAME==lo job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+all_ok "an interface"
+umask 077
+echo $secret >secret
+of_host=([0]="-u SYMM_JOB_SECRET SYMM_JOB_SECRET_FILE=$work/secret")
+job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+all_ok "a secret in a file"
+of_host=()
+for shape in "1 4" "9 3" "32 8"; do
+    checks=$((checks + 1))
+    # shellcheck disable=SC2086
+    env -u SYMM_ENGINE "$bin/start_program" $shape 1 >out 2>err || fail "start $shape: $(head -3 err)"
+done
+has out "256 ranks on 32 hosts"
+
+# Strangers at rank 0's port before and while the ranks come.
+port=$(free_port)
+(for _ in $(seq 60); do
+    { printf 'GET / HTTP/1.0\r\n\r\n' >"/dev/tcp/127.0.0.1/$port"; } 2>/dev/null
+    { exec 4<>"/dev/tcp/127.0.0.1/$port"; } 2>/dev/null
+    sleep 0.01
+done) &
+job 3 1 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+all_ok "strangers"
+wait
+port=
+
+# ---- Jobs that do not ---------------------------------------------------------------------
+export SYMM_INIT_TIMEOUT=2
+left_out=2
+job 4 2 "$bin/symm-perf" all_reduce -b 8 -e 8
+left_out=
+none_ok "a missing host"
+for r in 0 1 2 3 6 7; do
+    has err$r "rank 4 and rank 5 have not joined the job"
+done
+
+of_host=([1]="SYMM_JOB_SECRET=$other")
+job 3 1 "$bin/symm-perf" all_reduce -b 8 -e 8
+none_ok "a wrong secret"
+has err1 "does not know the job's secret"
+has err0 "rank 1 has not joined the job"
+has err2 "rank 1 has not joined the job"
+
+of_host=([1]="-u SYMM_JOB_SECRET")
+job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8
+none_ok "no secret"
+has err1 "needs a secret"
+has err1 "openssl rand -hex 16"
+
+chmod 640 secret
+of_host=([1]="-u SYMM_JOB_SECRET SYMM_JOB_SECRET_FILE=$work/secret")
+job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8
+none_ok "a secret that others may read"
+has err1 "that nobody else may read"
+
+of_host=([2]="RANK=1") # a second rank 1
+job 3 1 "$bin/symm-perf" all_reduce -b 8 -e 8
+none_ok "a rank that comes twice"
+cat err1 err2 >err12
+has err12 "rank 1 has joined already"
+has err0 "rank 2 has not joined the job"
+
+export SYMM_INIT_TIMEOUT=60
+began=$SECONDS
+of_host=([1]="SYMM_PORT_RANGE=5-x")
+job 3 2 "$bin/symm-perf" all_reduce -b 8 -e 8
+none_ok "a host that cannot join"
+for r in 0 1 2 3 4 5; do
+    has err$r "SYMM_PORT_RANGE='5-x': must be two ports"
+done
+of_host=([0]="-u SYMM_HOST_ADDRESS SYMM_SOCKET_IFNAME=nowhere")
+job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8
+none_ok "rank 0's host that cannot join"
+has err1 "SYMM_SOCKET_IFNAME='nowhere': no interface that is up fits it"
+[ $((SECONDS - began)) -lt 50 ] || fail "a host that cannot join was waited for"
+of_host=()
+
+SYMM_BOOTSTRAP_PORT=70000 checks=$((checks + 1))
+SYMM_BOOTSTRAP_PORT=70000 SYMM_HOST_ID=a RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 \
+    MASTER_ADDR=x MASTER_PORT=1 "$bin/symm-perf" all_reduce >out 2>err && fail "a port too high"
+has err "SYMM_BOOTSTRAP_PORT='70000'"
+
+# ---- A restart -----------------------------------------------------------------------------
+# Ranks of the last try hold the port's other end or wait in it; the new try has another count.
+export SYMM_INIT_TIMEOUT=6
+port=$(free_port)
+hosts=2 each=1
+export WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=again SYMM_BOOTSTRAP_PORT=$port
+TORCHELASTIC_RESTART_COUNT=0 start 1 0 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+survivor=$!
+sleep 0.3
+SYMM_INIT_TIMEOUT=100
+of_host=([0]="TORCHELASTIC_RESTART_COUNT=1" [1]="TORCHELASTIC_RESTART_COUNT=1")
+job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+all_ok "a restart beside a survivor"
+wait $survivor && fail "a survivor of the last try joined"
+
+[ -z "$(ls runtime)$(ls engine)" ] || fail "left behind: $(ls runtime engine)"
+echo "$checks checks"
+exit $failed
