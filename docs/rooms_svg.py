@@ -17,7 +17,7 @@ COLOURS = {"include": "#fff3c4", "kernels": "#d9ead3", "symm": "#d6e4f5",
 
 
 def part_of(room):
-    tool = room in ("planner/tool", "bench", "bench/perf") or room.startswith("symm/tools")
+    tool = room == "planner/tool" or room.startswith(("bench", "symm/tools"))
     return "tools" if tool else room.split("/")[0]
 
 
