@@ -883,7 +883,7 @@ static struct symm_tcp *connect_as(const struct job *job, int *fd)
 }
 
 /* A message that is almost right: one or more of its fields are not. */
-static struct symm_relay_message *lie(uint64_t *random)
+static struct symm_relay_message *lie(uint64_t *random, size_t *held)
 {
     uint64_t draw = harness_random(random);
     int leaders = 2 + (int)(draw % 2);
@@ -895,6 +895,7 @@ static struct symm_relay_message *lie(uint64_t *random)
         uint64_t bytes;
     } record = {.place = (uint32_t)(draw / 65536 % 4), .bytes = 8};
 
+    *held = bytes;
     memset(message->data, 0, bytes);
     for (int i = 0; i < leaders; i++) /* world ranks: a host each */
         ((int32_t *)(void *)message->data)[i] = i;
@@ -925,8 +926,9 @@ static void tell_lies(const struct job *job)
         struct symm_tcp *tcp = connect_as(job, &fd);
 
         for (int k = 0; k < 12 && tcp; k++) {
-            struct symm_relay_message *message = lie(&random);
-            uint64_t sent = message->head.bytes < 400 ? message->head.bytes : 16;
+            size_t held;
+            struct symm_relay_message *message = lie(&random, &held);
+            uint64_t sent = message->head.bytes < held ? message->head.bytes : held;
             struct iovec parts[2] = {{&message->head, sizeof(message->head)},
                                      {message->data, (size_t)sent}};
 
