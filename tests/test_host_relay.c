@@ -754,7 +754,7 @@ static int body_end(int rank, struct plane_result *result, void *arg)
     side_close(&side);
     for (int i = 0; i < 1000 && threads() > before; i++)
         symm__sleep(0.001); /* a joined thread leaves /proc a moment later */
-    PLANE_CHECK(threads() == before);
+    PLANE_CHECK(HARNESS_TSAN || threads() == before); /* it starts one of its own */
     return 0;
 }
 

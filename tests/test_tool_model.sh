@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 # ctest: cost 30
 #
-# Spin explores the models of the signal round (tests/model/rounds.pml) and of the relayed
-# broadcast (relay.pml) completely: no error, for the round with deaths, mistakes and late
-# ranks; an error for every mutant. Exit 77 without spin.
+# Spin explores the models of the signal round (tests/model/rounds.pml), of the relayed broadcast
+# (relay.pml) and of an exchange over the tree of hosts (tree.pml) completely: no error, for the
+# round with deaths, mistakes and late ranks, for the tree with lost connections and relays; an
+# error for every mutant. Exit 77 without spin.
 
 set -u
 export LC_ALL=C
@@ -67,4 +68,12 @@ explore right -DRANKS=3 -DPARTS=3 -DCALLS=2 -DBARRIERS
 explore wrong -DRANKS=3 -DNO_ENTRY
 explore wrong -DRANKS=3 -DPARTS=3 -DNO_LAG
 explore wrong -DRANKS=3 -DNO_EXIT
+
+model=$root/tests/model/tree.pml
+explore right -DGIVE_UPS=0
+explore right -DDEATHS=0
+explore right
+for mutant in NO_RESEND EARLY_GO NO_OUTCOME ANY_VERDICT NO_SAY_AGAIN NO_PARTIAL EARLY_HAVE; do
+    explore wrong "-D$mutant"
+done
 exit "$failed"

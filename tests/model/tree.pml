@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * tree.pml - an exchange among hosts (symm/relay/ledger.h) as a model for Spin: a chain of three
+ * hosts, 0 the root, each with a leader and a relay.
+ *
+ * PART goes from a leader to its relay, UP to the host above, ALL down, HAVE up, GO down. A leader
+ * may give up instead: GIVE_UP goes to the root, which decides FAIL. At most CUTS times the
+ * connection of a host to the one above is lost with all that is under way in it, and made again:
+ * the lower end says again what it has said. At most DEATHS times a relay that leads nothing
+ * dies: its state is lost, its connections too; the next one begins with what its leader says again,
+ * or with GO if its leader has left.
+ * Claims, for every interleaving:
+ *   - no leader leaves with GO while another is told FAIL;
+ *   - a leader that leaves with GO has the bytes of all hosts;
+ *   - without GIVE_UP all leave with GO; each leader leaves (Spin reports one that waits for ever).
+ * Not modelled: a take-over of the root while somebody gives up (ledger.h: the next relay does not
+ * know what the last one decided until a host that was told comes back), trees with branches,
+ * several exchanges, deadlines.
+ * Mutants, each of which must violate a claim: NO_RESEND, EARLY_GO, NO_OUTCOME, ANY_VERDICT,
+ * NO_SAY_AGAIN, NO_PARTIAL, EARLY_HAVE.
+ */
+#ifndef CUTS
+#define CUTS 1
+#endif
+#ifndef DEATHS
+#define DEATHS 1
+#endif
+#ifndef GIVE_UPS
+#define GIVE_UPS 1
+#endif
+#define HOSTS 3
+#define ALL_PARTS 7
+
+mtype = { PART, UP, ALL, HAVE, GO, GIVE_UP, FAIL };
+#define NOT 0
+#define WENT 1
+#define FAILED 2
+
+chan up[HOSTS] = [8] of { mtype, byte };   /* of host h to the one above */
+chan down[HOSTS] = [8] of { mtype, byte }; /* to host h from the one above */
+
+/* Of each relay; lost with it. */
+byte parts[HOSTS];
+bool has_all[HOSTS], have[HOSTS], child_have[HOSTS], have_sent[HOSTS], gave_up[HOSTS];
+bool sent[HOSTS];
+byte outcome[HOSTS];
+/* Of each leader. */
+byte left[HOSTS];
+bool got[HOSTS], said[HOSTS], wants_out[HOSTS];
+
+byte cuts, deaths, give_ups;
+bool failed, went;
+
+#define ROOT(h)  (h == 0)
+#define LAST(h)  (h == HOSTS - 1)
+#define BELOW(h) (h == 0 -> 7 : (h == 1 -> 6 : 4))
+
+/* Queues are long enough for all that is ever said. */
+inline tell_up(kind, what)   { if :: !ROOT(me) -> assert(nfull(up[me])); up[me]!kind,what :: else fi }
+inline tell_down(kind, what) { if :: !LAST(me) -> assert(nfull(down[me + 1])); down[me + 1]!kind,what :: else fi }
+
+inline finish(how)
+{
+    if
+    :: outcome[me] == NOT ->
+        outcome[me] = how;
+        if :: how == WENT -> tell_down(GO, 0) :: else -> tell_down(FAIL, 0) fi
+    :: else
+    fi
+}
+
+/* What follows from the state. */
+inline settle()
+{
+    if
+    :: ROOT(me) && outcome[me] == NOT && parts[me] == ALL_PARTS && !has_all[me] ->
+        has_all[me] = true;
+        tell_down(ALL, ALL_PARTS)
+    :: else
+    fi;
+    if
+    :: !ROOT(me) && outcome[me] == NOT && parts[me] == BELOW(me) && !sent[me] ->
+        sent[me] = true;
+        tell_up(UP, parts[me])
+    :: else
+    fi;
+    if
+#ifdef EARLY_GO
+    :: ROOT(me) && outcome[me] == NOT && have[me] && has_all[me] -> finish(WENT)
+#endif
+    :: outcome[me] == NOT && have[me] && (LAST(me) || child_have[me]) && !have_sent[me] ->
+        have_sent[me] = true;
+        if
+        :: ROOT(me) -> finish(WENT)
+        :: else -> tell_up(HAVE, 0)
+        fi
+#ifdef EARLY_HAVE
+    :: !ROOT(me) && outcome[me] == NOT && have[me] && !have_sent[me] ->
+        have_sent[me] = true;
+        tell_up(HAVE, 0)
+#endif
+    :: else
+    fi
+}
+
+inline lose(h) /* the connection of h to the one above */
+{
+    do :: up[h]?_,_ :: empty(up[h]) -> break od;
+    do :: down[h]?_,_ :: empty(down[h]) -> break od
+}
+
+/* What the end that connects says again. */
+inline resend(h)
+{
+    if
+    :: outcome[h] == WENT -> up[h]!GO,0
+    :: outcome[h] == NOT ->
+#ifndef NO_RESEND
+        if :: sent[h] -> up[h]!UP,parts[h] :: else fi;
+        if :: have_sent[h] -> up[h]!HAVE,0 :: else fi;
+        if :: gave_up[h] -> up[h]!GIVE_UP,0 :: else fi
+#else
+        skip
+#endif
+    :: else
+    fi
+}
+
+inline hear_up() /* a message of the host below */
+{
+    up[me + 1]?kind,what;
+    if
+    :: kind == GO -> finish(WENT)
+    :: kind != GO && outcome[me] != NOT ->
+#ifndef NO_OUTCOME
+        if :: outcome[me] == WENT -> tell_down(GO, 0) :: else -> tell_down(FAIL, 0) fi
+#else
+        skip
+#endif
+    :: kind == UP && outcome[me] == NOT ->
+        parts[me] = parts[me] | what;
+        if :: has_all[me] && !child_have[me] -> tell_down(ALL, ALL_PARTS) :: else fi
+    :: kind == HAVE && outcome[me] == NOT -> child_have[me] = true
+    :: kind == GIVE_UP && outcome[me] == NOT ->
+        if
+#ifdef ANY_VERDICT
+        :: true -> finish(FAILED)
+#else
+        :: ROOT(me) -> finish(FAILED)
+        :: !ROOT(me) && !gave_up[me] -> gave_up[me] = true; tell_up(GIVE_UP, 0)
+        :: !ROOT(me) && gave_up[me]
+#endif
+        fi
+    fi;
+    settle()
+}
+
+inline hear_down() /* of the host above */
+{
+    down[me]?kind,what;
+    if
+    :: kind == ALL && outcome[me] == NOT && !has_all[me] ->
+        has_all[me] = true;
+        if :: !child_have[me] -> tell_down(ALL, what) :: else fi
+    :: kind == GO -> finish(WENT)
+    :: kind == FAIL -> finish(FAILED)
+    :: else
+    fi;
+    settle()
+}
+
+/* The host's relay and its leader: what a leader says to its relay is not under way for long. */
+proctype host(byte me)
+{
+    mtype kind;
+    byte what;
+
+end:
+    do
+    :: atomic { left[me] == NOT && !said[me] && outcome[me] == NOT ->
+        said[me] = true;
+        parts[me] = parts[me] | (1 << me);
+        settle() }
+    :: atomic { left[me] == NOT && has_all[me] && !got[me] && outcome[me] == NOT ->
+        got[me] = true }
+    :: atomic { left[me] == NOT && got[me] && !have[me] && said[me] && outcome[me] == NOT ->
+        have[me] = true;
+        settle() }
+    :: atomic { left[me] == NOT && !wants_out[me] && give_ups < GIVE_UPS ->
+        give_ups++;
+        wants_out[me] = true }
+    :: atomic { left[me] == NOT && wants_out[me] && outcome[me] == NOT && !gave_up[me] ->
+        gave_up[me] = true;
+        if
+        :: ROOT(me) -> finish(FAILED)
+#ifdef ANY_VERDICT
+        :: !ROOT(me) -> finish(FAILED)
+#else
+        :: !ROOT(me) -> tell_up(GIVE_UP, 0)
+#endif
+        fi }
+    :: atomic { left[me] == NOT && outcome[me] == WENT ->
+        assert(got[me] && !failed);
+        went = true;
+        left[me] = WENT }
+    :: atomic { left[me] == NOT && outcome[me] == FAILED ->
+        assert(!went && give_ups > 0);
+        failed = true;
+        left[me] = FAILED }
+#ifndef NO_PARTIAL
+    /* Some parts do not come: those that are here are sent after a while. It matters where a
+     * leader has left. */
+    :: atomic { !ROOT(me) && outcome[me] == NOT && parts[me] != 0 && !sent[me] &&
+                (left[me] != NOT || left[(LAST(me) -> me : me + 1)] != NOT) ->
+        sent[me] = true;
+        tell_up(UP, parts[me]) }
+#endif
+    :: atomic { !LAST(me) && nempty(up[me + 1]) -> hear_up() }
+    :: atomic { !ROOT(me) && nempty(down[me]) -> hear_down() }
+    od
+}
+
+/* A leader that waits has an end that is none. */
+proctype leader(byte me)
+{
+    left[me] != NOT
+}
+
+proctype trouble()
+{
+    byte h;
+
+end:
+    do
+    :: atomic { cuts < CUTS ->
+        cuts++;
+        select(h : 1 .. HOSTS - 1);
+        lose(h);
+        resend(h) }
+    :: atomic { deaths < DEATHS ->
+        deaths++;
+        select(h : 0 .. HOSTS - 1);
+        if :: h == 0 && GIVE_UPS > 0 -> h = 1 :: else fi;
+        parts[h] = 0;
+        has_all[h] = false;
+        have[h] = false;
+        child_have[h] = false;
+        have_sent[h] = false;
+        gave_up[h] = false;
+        sent[h] = false;
+        outcome[h] = (left[h] == WENT -> WENT : NOT);
+#ifndef NO_SAY_AGAIN
+        said[h] = false;
+#endif
+        if
+        :: h > 0 -> lose(h); resend(h)
+        :: else
+        fi;
+        if
+        :: h < HOSTS - 1 -> lose(h + 1); resend(h + 1)
+        :: else
+        fi }
+    od
+}
+
+init {
+    byte h;
+
+    atomic {
+        for (h : 0 .. HOSTS - 1) {
+            run host(h);
+            run leader(h)
+        }
+        run trouble()
+    }
+}
