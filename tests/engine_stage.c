@@ -79,6 +79,13 @@ int engine_windows(void)
     return count ? count() : 0;
 }
 
+int engine_stuck(void)
+{
+    int (*count)(void) = (int (*)(void))stand_in("fake_nccl_stuck");
+
+    return count ? count() : 0;
+}
+
 /* Sets or takes back what `settings` names. */
 static void apply(const char *const *settings, bool set)
 {

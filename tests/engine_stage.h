@@ -29,6 +29,7 @@ void engine_close(struct engine_stage *s);
 uint64_t engine_calls(const char *symbol);
 int engine_registered(void);
 int engine_windows(void);
+int engine_stuck(void); /* calls that FAKE_NCCL_STUCK holds up */
 
 /* Runs the body on `ranks` ranks with NAME=VALUE settings in their environment (NULL: none);
  * does nothing in a mode that is not `pass`. */

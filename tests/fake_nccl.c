@@ -2,11 +2,12 @@
 /*
  * fake_nccl.c - see fake_nccl.h: NCCL's functions, and the rules of their use.
  *
- * Errors that end the program: a communicator used after its end, or while one of its calls
- * is in progress; memory registered twice, freed before it is deregistered, or registered at
- * the end of a communicator; windows that the ranks make in different order; a group that
- * ends before it begins, or contains a communicator's end; a blocking configuration; no
- * current device; transfers whose two ends disagree.
+ * Errors that end the program: a communicator used after its end, by two threads at a time, or
+ * while one of its calls is in progress; memory registered twice, freed before it is
+ * deregistered, or registered when a communicator is destroyed; windows that the ranks make in
+ * different order; a group that ends before it begins, or contains a communicator's end; a
+ * configuration that does not block; a split with operations under way; no current device;
+ * transfers whose two ends disagree.
  */
 #include "fake_nccl.h"
 
@@ -22,8 +23,9 @@
 
 #include "util/clock.h"
 
-#define SYSTEM_ERROR 2
-#define SECONDS      60 /* that anything is waited for here */
+#define SYSTEM_ERROR   2
+#define INTERNAL_ERROR 3
+#define SECONDS        60 /* that anything is waited for here */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct fake_comm *comms;
@@ -71,7 +73,9 @@ int fake_nccl_windows(void)
 __attribute__((destructor)) static void at_exit(void)
 {
     for (struct fake_comm *c = comms; c; c = c->next)
-        if (c->state < FAKE_ABORTED) {
+        /* One whose creation has not returned is nobody's yet. */
+        if (c->state < FAKE_ABORTED && !(c->blocks && c->state == FAKE_INIT) &&
+            !atomic_load(&c->abort)) {
             fprintf(stderr, "fake NCCL: rank %d leaves a communicator of %d\n", c->rank,
                     c->size);
             _exit(98);
@@ -106,6 +110,21 @@ static struct fake_comm *use_ready(void *given, const char *symbol)
     if (atomic_load(&comm->progress) > 0 && depth == 0)
         fake_nccl_die("%s while a call is in progress", symbol);
     return comm;
+}
+
+/* Around a call that may be stuck. */
+static void enter(struct fake_comm *comm, const char *symbol)
+{
+    if (atomic_fetch_add(&comm->inside, 1) > 0)
+        fake_nccl_die("%s while another thread is in a call", symbol);
+    fake_nccl_hold(symbol, comm->rank, &comm->abort);
+}
+
+/* The result of a call, or that of one that an abort has ended. */
+static int leave(struct fake_comm *comm, int result)
+{
+    atomic_fetch_sub(&comm->inside, 1);
+    return atomic_load(&comm->abort) ? INTERNAL_ERROR : result;
 }
 
 /* ---- Version, id, communicators -------------------------------------------------- */
@@ -149,35 +168,50 @@ FAKE_API int ncclGetUniqueId(struct symm_nccl_id *id)
     return 0;
 }
 
-static void check_config(const struct symm_nccl_config *config, int size, int rank)
+/* The user's variable overrules the configuration. */
+static bool is_blocking(const struct symm_nccl_config *config)
+{
+    const char *value = getenv("NCCL_COMM_BLOCKING");
+
+    return value ? atoi(value) != 0 : config->blocking != 0;
+}
+
+static void check_config(const struct symm_nccl_config *config, int size, int rank,
+                         const char *symbol)
 {
     if (config->magic != 0xcafebeef || config->size < sizeof(*config) ||
         config->version < 21800)
-        fake_nccl_die("ncclCommInitRankConfig: a damaged configuration");
-    if (config->blocking != 0)
-        fake_nccl_die("ncclCommInitRankConfig: a communicator that blocks");
+        fake_nccl_die("%s: a damaged configuration", symbol);
+    if (config->blocking != 1)
+        fake_nccl_die("%s: a communicator that does not block", symbol);
     if (size < 1 || size > FAKE_RANKS || rank < 0 || rank >= size)
-        fake_nccl_die("ncclCommInitRankConfig: rank %d of %d", rank, size);
+        fake_nccl_die("%s: rank %d of %d", symbol, rank, size);
     if (depth > 0)
-        fake_nccl_die("ncclCommInitRankConfig in a group");
+        fake_nccl_die("%s in a group", symbol);
     if (!fake_nccl_has_device())
-        fake_nccl_die("ncclCommInitRankConfig with no current device");
+        fake_nccl_die("%s with no current device", symbol);
 }
 
-FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id id,
-                                    int rank, struct symm_nccl_config *config);
-FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id id,
-                                    int rank, struct symm_nccl_config *config)
+static void pause_shortly(void)
 {
-    struct fake_comm *comm;
-    int fd;
+    const struct timespec moment = {.tv_nsec = 100000};
 
-    fake_nccl_count("ncclCommInitRankConfig");
-    check_config(config, size, rank);
-    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommInitRankConfig", rank))
-        return SYSTEM_ERROR;
-    comm = calloc(1, sizeof(*comm));
-    fd = open(id.bytes, O_RDWR | O_CLOEXEC);
+    nanosleep(&moment, NULL);
+}
+
+static bool is_ready(struct fake_comm *comm)
+{
+    return atomic_load(&comm->shared->attached) == comm->size && !comm->hangs &&
+           (comm->ready_at == 0 || symm__now() >= comm->ready_at);
+}
+
+/* Joins the communicator whose memory has this path. */
+static int attach(void **made, const char *path, int rank, int size, bool blocks,
+                  const char *symbol)
+{
+    struct fake_comm *comm = calloc(1, sizeof(*comm));
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
     if (!comm || fd < 0) {
         free(comm);
         return SYSTEM_ERROR;
@@ -189,8 +223,9 @@ FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id i
         fake_nccl_die("an id cannot be mapped");
     comm->rank = rank;
     comm->size = size;
-    comm->hangs = fake_nccl_named("FAKE_NCCL_HANG", "ncclCommInitRankConfig", rank);
-    if (fake_nccl_named("FAKE_NCCL_SLOW", "ncclCommInitRankConfig", rank))
+    comm->blocks = blocks;
+    comm->hangs = fake_nccl_named("FAKE_NCCL_HANG", symbol, rank);
+    if (fake_nccl_named("FAKE_NCCL_SLOW", symbol, rank))
         comm->ready_at = symm__now() + 4;
     pthread_mutex_init(&comm->lock, NULL);
     pthread_cond_init(&comm->turn, NULL);
@@ -200,8 +235,114 @@ FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id i
     pthread_mutex_unlock(&mutex);
     if (!comm->hangs)
         atomic_fetch_add(&comm->shared->attached, 1);
+    if (blocks) {
+        while (!is_ready(comm))
+            pause_shortly();
+        comm->state = FAKE_READY;
+    }
     *made = comm;
-    return SYMM_NCCL_IN_PROGRESS;
+    return blocks ? SYMM_NCCL_SUCCESS : SYMM_NCCL_IN_PROGRESS;
+}
+
+FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id id,
+                                    int rank, struct symm_nccl_config *config);
+FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id id,
+                                    int rank, struct symm_nccl_config *config)
+{
+    static const char symbol[] = "ncclCommInitRankConfig";
+
+    fake_nccl_count(symbol);
+    check_config(config, size, rank, symbol);
+    fake_nccl_hold(symbol, rank, NULL);
+    if (fake_nccl_named("FAKE_NCCL_FAIL", symbol, rank))
+        return SYSTEM_ERROR;
+    return attach(made, id.bytes, rank, size, is_blocking(config), symbol);
+}
+
+FAKE_API int ncclCommInitRank(void **made, int size, struct symm_nccl_id id, int rank);
+FAKE_API int ncclCommInitRank(void **made, int size, struct symm_nccl_id id, int rank)
+{
+    struct symm_nccl_config config = SYMM_NCCL_CONFIG;
+
+    return ncclCommInitRankConfig(made, size, id, rank, &config);
+}
+
+/* Waits until all ranks have the number in this field of theirs. */
+static void meet_split(const struct fake_comm *comm, uint64_t number, bool taken)
+{
+    for (int r = 0; r < comm->size; r++) {
+        struct fake_split *split = &comm->shared->split[r];
+
+        while (atomic_load(taken ? &split->taken : &split->given) < number)
+            pause_shortly();
+    }
+}
+
+/* The rank's place among those of its color; *first: the rank of its place 0. */
+static int split_place(const struct fake_comm *comm, int *first, int *size)
+{
+    const struct fake_split *splits = comm->shared->split, *own = &splits[comm->rank];
+    int place = 0, lowest = comm->rank;
+
+    *size = 0;
+    for (int r = 0; r < comm->size; r++) {
+        if (splits[r].color != own->color)
+            continue;
+        ++*size;
+        place +=
+            splits[r].key < own->key || (splits[r].key == own->key && r < comm->rank);
+        if (splits[r].key < splits[lowest].key ||
+            (splits[r].key == splits[lowest].key && r < lowest))
+            lowest = r;
+    }
+    *first = lowest;
+    return place;
+}
+
+static int split(struct fake_comm *parent, int color, int key, void **made,
+                 const struct symm_nccl_config *config)
+{
+    static const char symbol[] = "ncclCommSplit";
+    struct fake_split *own = &parent->shared->split[parent->rank];
+    uint64_t number = atomic_load(&own->given) + 1;
+    struct symm_nccl_id id;
+    char path[sizeof(own->path)];
+    int first, size, place;
+
+    meet_split(parent, number - 1, true);
+    if (ncclGetUniqueId(&id) != 0)
+        return SYSTEM_ERROR;
+    own->color = color;
+    own->key = key;
+    snprintf(own->path, sizeof(own->path), "%.63s", id.bytes);
+    atomic_store(&own->given, number);
+    meet_split(parent, number, false);
+    place = split_place(parent, &first, &size);
+    snprintf(path, sizeof(path), "%s", parent->shared->split[first].path);
+    atomic_store(&own->taken, number);
+    if (color == SYMM_NCCL_NO_COLOR)
+        return SYMM_NCCL_SUCCESS;
+    return attach(made, path, place, size, is_blocking(config), symbol);
+}
+
+FAKE_API int ncclCommSplit(void *given, int color, int key, void **made,
+                           struct symm_nccl_config *config);
+FAKE_API int ncclCommSplit(void *given, int color, int key, void **made,
+                           struct symm_nccl_config *config)
+{
+    static const char symbol[] = "ncclCommSplit";
+    struct fake_comm *comm = use_ready(given, symbol);
+    int result = SYSTEM_ERROR;
+
+    *made = NULL;
+    check_config(config, comm->size, comm->rank, symbol);
+    if (atomic_load(&comm->flight) > 0)
+        fake_nccl_die("%s with operations under way", symbol);
+    fake_nccl_hold(symbol, comm->rank, NULL);
+    enter(comm, symbol);
+    if (!fake_nccl_named("FAKE_NCCL_FAIL", symbol, comm->rank))
+        result = split(comm, color, key, made, config);
+    return leave(comm, result);
 }
 
 FAKE_API int ncclCommGetAsyncError(void *given, int *state);
@@ -209,9 +350,7 @@ FAKE_API int ncclCommGetAsyncError(void *given, int *state)
 {
     struct fake_comm *comm = use(given, "ncclCommGetAsyncError");
 
-    if (comm->state == FAKE_INIT &&
-        atomic_load(&comm->shared->attached) == comm->size && !comm->hangs &&
-        (comm->ready_at == 0 || symm__now() >= comm->ready_at))
+    if (comm->state == FAKE_INIT && is_ready(comm))
         comm->state = FAKE_READY;
     *state = comm->state == FAKE_INIT ? SYMM_NCCL_IN_PROGRESS : 0;
     if (atomic_load(&comm->progress) > 0) {
@@ -225,14 +364,14 @@ FAKE_API int ncclCommGetAsyncError(void *given, int *state)
     return 0;
 }
 
-static void wait_for_none(atomic_int *count, const char *symbol)
+/* until: ends it early; NULL: nothing does. */
+static void wait_for_none(atomic_int *count, const atomic_bool *until,
+                          const char *symbol)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
-
-    for (int i = 0; atomic_load(count) > 0; i++) {
-        if (i > 1000 * SECONDS)
+    for (int i = 0; atomic_load(count) > 0 && !(until && atomic_load(until)); i++) {
+        if (i > 10000 * SECONDS)
             fake_nccl_die("%s: operations do not end", symbol);
-        nanosleep(&moment, NULL);
+        pause_shortly();
     }
 }
 
@@ -240,23 +379,37 @@ static void end(struct fake_comm *comm, const char *symbol, enum fake_state stat
 {
     if (depth > 0)
         fake_nccl_die("%s in a group", symbol);
-    if (comm->registered || comm->windows)
-        fake_nccl_die("%s of a communicator with memory registered", symbol);
     comm->state = state;
     /* The box stays mapped: what a graph holds may still run, and finds the end. */
+}
+
+static void forget(struct fake_piece **list)
+{
+    pthread_mutex_lock(&mutex);
+    while (*list) {
+        struct fake_piece *piece = *list;
+
+        *list = piece->next;
+        free(piece);
+    }
+    pthread_mutex_unlock(&mutex);
 }
 
 FAKE_API int ncclCommFinalize(void *given);
 FAKE_API int ncclCommFinalize(void *given)
 {
-    struct fake_comm *comm = use_ready(given, "ncclCommFinalize");
+    static const char symbol[] = "ncclCommFinalize";
+    struct fake_comm *comm = use_ready(given, symbol);
 
-    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommFinalize", comm->rank))
-        return SYSTEM_ERROR;
-    wait_for_none(&comm->flight, "ncclCommFinalize");
-    comm->state = FAKE_FINALIZED;
-    atomic_store(&comm->progress, 1);
-    return SYMM_NCCL_IN_PROGRESS;
+    enter(comm, symbol);
+    if (fake_nccl_named("FAKE_NCCL_FAIL", symbol, comm->rank))
+        return leave(comm, SYSTEM_ERROR);
+    wait_for_none(&comm->flight, &comm->abort, symbol);
+    if (!atomic_load(&comm->abort))
+        comm->state = FAKE_FINALIZED;
+    if (!comm->blocks)
+        atomic_store(&comm->progress, 1);
+    return leave(comm, comm->blocks ? SYMM_NCCL_SUCCESS : SYMM_NCCL_IN_PROGRESS);
 }
 
 FAKE_API int ncclCommDestroy(void *given);
@@ -266,6 +419,8 @@ FAKE_API int ncclCommDestroy(void *given)
 
     if (atomic_load(&comm->flight) > 0)
         fake_nccl_die("ncclCommDestroy of a communicator with operations under way");
+    if (comm->registered || comm->windows)
+        fake_nccl_die("ncclCommDestroy of a communicator with memory registered");
     end(comm, "ncclCommDestroy", FAKE_DESTROYED);
     return 0;
 }
@@ -273,12 +428,23 @@ FAKE_API int ncclCommDestroy(void *given)
 FAKE_API int ncclCommAbort(void *given);
 FAKE_API int ncclCommAbort(void *given)
 {
-    struct fake_comm *comm = use(given, "ncclCommAbort");
+    static const char symbol[] = "ncclCommAbort";
+    struct fake_comm *comm = use(given, symbol);
 
+    if (depth > 0)
+        fake_nccl_die("%s in a group", symbol);
+    if (fake_nccl_named("FAKE_NCCL_FAIL", symbol, comm->rank)) {
+        atomic_store(&comm->abort, true);
+        return SYSTEM_ERROR;
+    }
     /* Operations that are queued after others' see the end when it is their turn. */
     atomic_store(&comm->abort, true);
-    wait_for_none(&comm->running, "ncclCommAbort");
-    end(comm, "ncclCommAbort", FAKE_ABORTED);
+    fake_nccl_hold(symbol, comm->rank, NULL);
+    wait_for_none(&comm->running, NULL, symbol);
+    wait_for_none(&comm->inside, NULL, symbol);
+    forget(&comm->registered);
+    forget(&comm->windows);
+    end(comm, symbol, FAKE_ABORTED);
     return 0;
 }
 
@@ -359,7 +525,6 @@ FAKE_API int ncclCommDeregister(void *given, void *handle)
 /* Waits for the peers' registration with the same number. */
 static void meet_window(struct fake_comm *comm, size_t bytes)
 {
-    const struct timespec moment = {.tv_nsec = 100000};
     struct fake_shared *shared = comm->shared;
     uint64_t number = atomic_load(&shared->window[comm->rank].made) + 1;
 
@@ -367,9 +532,11 @@ static void meet_window(struct fake_comm *comm, size_t bytes)
     atomic_store(&shared->window[comm->rank].made, number);
     for (int r = 0; r < comm->size; r++) {
         for (int i = 0; atomic_load(&shared->window[r].made) < number; i++) {
-            if (i > 10000 * SECONDS || atomic_load(&comm->abort))
+            if (i > 10000 * SECONDS)
                 fake_nccl_die("ncclCommWindowRegister: rank %d does not come", r);
-            nanosleep(&moment, NULL);
+            if (atomic_load(&comm->abort))
+                return;
+            pause_shortly();
         }
         if (atomic_load(&shared->window[r].made) == number &&
             shared->window[r].bytes != bytes)
@@ -390,13 +557,15 @@ FAKE_API int ncclCommWindowRegister(void *given, void *at, size_t bytes, void **
 
     if (flags != SYMM_NCCL_SYMMETRIC)
         fake_nccl_die("ncclCommWindowRegister: flags %d", flags);
+    enter(comm, "ncclCommWindowRegister");
     meet_window(comm, bytes);
-    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommWindowRegister", comm->rank))
-        return SYSTEM_ERROR;
+    if (fake_nccl_named("FAKE_NCCL_FAIL", "ncclCommWindowRegister", comm->rank) ||
+        atomic_load(&comm->abort))
+        return leave(comm, SYSTEM_ERROR);
     pthread_mutex_lock(&mutex);
     *handle = piece_add(&comm->windows, at, bytes, "ncclCommWindowRegister");
     pthread_mutex_unlock(&mutex);
-    return 0;
+    return leave(comm, 0);
 }
 
 FAKE_API int ncclCommWindowDeregister(void *given, void *handle);
@@ -411,6 +580,17 @@ FAKE_API int ncclCommWindowDeregister(void *given, void *handle)
 }
 
 /* ---- Operations ------------------------------------------------------------------ */
+
+/* Queues the work, unless the call is stuck and its communicator is aborted. */
+static int launch(struct fake_comm *comm, const char *symbol, void *stream,
+                  struct fake_work *work)
+{
+    enter(comm, symbol);
+    if (!atomic_load(&comm->abort))
+        return leave(comm, fake_nccl_launch(stream, work));
+    fake_work_free(work);
+    return leave(comm, INTERNAL_ERROR);
+}
 
 FAKE_API int ncclGroupStart(void);
 FAKE_API int ncclGroupStart(void)
@@ -431,7 +611,8 @@ FAKE_API int ncclGroupEnd(void)
     if (--depth > 0)
         return 0;
     for (int i = 0; i < grouped_count; i++)
-        result = fake_nccl_launch(grouped[i].stream, grouped[i].work);
+        result =
+            launch(grouped[i].comm, "ncclGroupEnd", grouped[i].stream, grouped[i].work);
     grouped_count = 0;
     return result;
 }
@@ -530,7 +711,7 @@ static int one_sided(void *given, bool sends, const void *at, size_t count, int 
     work = work_of(comm, stream, symbol);
     fake_work_add(work, transfer(sends, peer, at, count, type, "p2p"));
     check_apart(work);
-    return depth > 0 ? 0 : fake_nccl_launch(stream, work);
+    return depth > 0 ? 0 : launch(comm, symbol, stream, work);
 }
 
 FAKE_API int ncclSend(const void *at, size_t count, int type, int peer, void *comm,
@@ -581,7 +762,7 @@ static void stage(struct fake_work *work, void *out, size_t count, int type, int
 static int end_collective(struct fake_work *work, const char *symbol, void *stream)
 {
     if (!fake_nccl_named("FAKE_NCCL_FAIL", symbol, work->comm->rank))
-        return fake_nccl_launch(stream, work);
+        return launch(work->comm, symbol, stream, work);
     fake_work_free(work);
     return SYSTEM_ERROR;
 }

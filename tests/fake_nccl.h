@@ -9,12 +9,18 @@
  * A broken rule of use ends the program with a sentence on stderr; a communicator alive at
  * the end of a process makes its status 98.
  *
+ * Communicators block, as NCCL's do unless NCCL_COMM_BLOCKING=0; then calls answer "in
+ * progress" a few times.
+ *
  * Environment, read at each call:
  *  FAKE_NCCL_VERSION=n       22809 by default
  *  FAKE_NCCL_FAIL=symbol     this function fails (ncclSystemError); symbol@r: on rank r only
- *  FAKE_NCCL_HANG=symbol     likewise: it stays in progress (ncclCommInitRankConfig), or
- *                            its operation does not begin
- *  FAKE_NCCL_SLOW=symbol     ncclCommInitRankConfig stays in progress for 4 seconds
+ *  FAKE_NCCL_HANG=symbol     likewise: a creation does not end; an operation is queued and
+ *                            does not begin
+ *  FAKE_NCCL_STUCK=symbol    likewise: the function does not return before its communicator is
+ *                            aborted; a creation, a split and an abort never (an abort ends
+ *                            the operations and calls of the communicator all the same)
+ *  FAKE_NCCL_SLOW=symbol     ncclCommInitRankConfig takes 4 seconds
  */
 #ifndef SYMM_TESTS_FAKE_NCCL_H
 #define SYMM_TESTS_FAKE_NCCL_H
@@ -37,6 +43,8 @@ FAKE_API uint64_t fake_nccl_calls(const char *symbol);
 /* Memory and windows that are registered now, in this process. */
 FAKE_API int fake_nccl_registered(void);
 FAKE_API int fake_nccl_windows(void);
+/* Calls that are in a function that FAKE_NCCL_STUCK names now, in this process. */
+FAKE_API int fake_nccl_stuck(void);
 
 /* ---- Shared by the ranks of a communicator ---------------------------------------------- */
 
@@ -55,8 +63,16 @@ struct fake_box {
     char data[FAKE_BOX_BYTES];
 };
 
+/* What a rank gives to a split. */
+struct fake_split {
+    _Atomic uint64_t given, taken; /* splits so far */
+    int color, key;
+    char path[64]; /* of the memory of its communicator, if it is the first there */
+};
+
 struct fake_shared {
     _Atomic int attached;
+    struct fake_split split[FAKE_RANKS];
     struct {
         _Atomic uint64_t made; /* windows so far */
         uint64_t bytes;
@@ -79,7 +95,8 @@ struct fake_comm {
     int rank, size;
     enum fake_state state;
     atomic_bool abort;
-    bool hangs;
+    atomic_int inside; /* calls under way, but for an abort */
+    bool hangs, blocks;
     double ready_at;     /* not before; CLOCK_MONOTONIC */
     atomic_int looked;   /* polls since the last operation began */
     atomic_int progress; /* polls until the last call has completed */
@@ -126,8 +143,11 @@ _Noreturn void fake_nccl_die(const char *format, ...)
 void fake_nccl_count(const char *symbol);
 /* Whether the variable names this function for this rank. */
 bool fake_nccl_named(const char *variable, const char *symbol, int rank);
+/* Does not return, if FAKE_NCCL_STUCK names this function for this rank, before *until is true;
+ * NULL: never. */
+void fake_nccl_hold(const char *symbol, int rank, const atomic_bool *until);
 bool fake_nccl_has_device(void);
-/* Queues the work on the stream; SYMM_NCCL_IN_PROGRESS. */
+/* Queues the work on the stream; SYMM_NCCL_SUCCESS or SYMM_NCCL_IN_PROGRESS. */
 int fake_nccl_launch(void *stream, struct fake_work *work);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fake_nccl_calls.c - helpers of all calls of the fake NCCL: they count calls, make calls
- * fail by name, and queue work on the fake driver's streams.
+ * fail or hang by name, and queue work on the fake driver's streams.
  */
 #include "fake_nccl.h"
 
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of counts */
 static struct {
@@ -64,6 +65,25 @@ bool fake_nccl_named(const char *variable, const char *symbol, int rank)
     return *at == '\0' || (*at == '@' && atoi(at + 1) == rank);
 }
 
+static atomic_int stuck;
+
+int fake_nccl_stuck(void)
+{
+    return atomic_load(&stuck);
+}
+
+void fake_nccl_hold(const char *symbol, int rank, const atomic_bool *until)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+
+    if (!fake_nccl_named("FAKE_NCCL_STUCK", symbol, rank))
+        return;
+    atomic_fetch_add(&stuck, 1);
+    while (!until || !atomic_load(until))
+        nanosleep(&moment, NULL);
+    atomic_fetch_sub(&stuck, 1);
+}
+
 /* ---- The driver ------------------------------------------------------------------ */
 
 static void *driver(const char *name)
@@ -116,6 +136,8 @@ int fake_nccl_launch(void *stream, struct fake_work *work)
     if (queue(stream, fake_work_run, work) != 0)
         fake_nccl_die("the stream takes no operation");
     atomic_store(&comm->looked, 0);
+    if (comm->blocks)
+        return SYMM_NCCL_SUCCESS;
     atomic_store(&comm->progress, 2);
     return SYMM_NCCL_IN_PROGRESS;
 }

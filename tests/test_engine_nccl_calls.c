@@ -372,12 +372,16 @@ static int captured(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+static const char *const not_blocking[] = {"NCCL_COMM_BLOCKING=0", NULL};
+
 static void test_captured(void **state)
 {
     (void)state;
     if (device_real()) /* the suite has no driver of its own there */
         skip();
     assert_int_equal(engine_run(captured, 2, HARNESS_PROCESSES, NULL, NULL, 0), 0);
+    assert_int_equal(engine_run(captured, 3, HARNESS_PROCESSES, NULL, not_blocking, 0),
+                     0);
     assert_int_equal(engine_run(captured, 2, HARNESS_THREADS, NULL, NULL, 0), 0);
 }
 

@@ -146,6 +146,9 @@ static int hangs(symm_ctx *ctx, void *arg)
 }
 
 static const char *const hanging[] = {"FAKE_NCCL_HANG=ncclAllReduce@1", NULL};
+/* A user's setting, which overrules the library's. */
+static const char *const not_blocking[] = {"NCCL_COMM_BLOCKING=0",
+                                           "FAKE_NCCL_HANG=ncclAllReduce@1", NULL};
 
 static void test_hangs(void **state)
 {
@@ -153,6 +156,7 @@ static void test_hangs(void **state)
     if (device_real())
         skip();
     run_patient(hangs, 2, HARNESS_PROCESSES, hanging, false);
+    run_patient(hangs, 3, HARNESS_PROCESSES, not_blocking, false);
     run_patient(hangs, 3, HARNESS_THREADS, hanging, false);
 }
 

@@ -41,7 +41,7 @@ static int open_plant(struct plant *p)
     struct symm_nccl_config config = SYMM_NCCL_CONFIG;
     struct symm_nccl_id id;
     int (*error)(void *, int *);
-    int state = 0;
+    int state;
 
     CHECK_ZERO(driver_start(&p->driver));
     p->library = dlopen(SYMM_FAKE_NCCL, RTLD_NOW);
@@ -51,8 +51,10 @@ static int open_plant(struct plant *p)
                        struct symm_nccl_config *))find(p, "ncclCommInitRankConfig");
     error = (int (*)(void *, int *))find(p, "ncclCommGetAsyncError");
     CHECK(p->id(&id) == 0);
-    CHECK(p->init(&p->comm, 1, id, 0, &config) == SYMM_NCCL_IN_PROGRESS);
-    CHECK(error(p->comm, &state) == 0 && state == 0);
+    state = p->init(&p->comm, 1, id, 0, &config);
+    if (state == SYMM_NCCL_IN_PROGRESS)
+        CHECK(error(p->comm, &state) == 0);
+    CHECK(state == 0);
     return 0;
 }
 
@@ -92,7 +94,6 @@ static int reduce(struct plant *p, void *at)
 enum plant_kind {
     NONE,
     TWICE,
-    LEFT_AT_ABORT,
     LEFT_AT_DESTROY,
     FREED,
     UNKNOWN_HANDLE,
@@ -102,8 +103,10 @@ enum plant_kind {
     IN_PROGRESS,
     GROUP,
     END_IN_GROUP,
+    BUSY_SPLIT,
+    TWO_THREADS,
     NOT_READY,
-    BLOCKING,
+    NOT_BLOCKING,
     NO_DEVICE,
     LEAKED,
     PLANTS
@@ -111,7 +114,6 @@ enum plant_kind {
 
 static const char *const words[PLANTS] = {
     [TWICE] = "is registered already",
-    [LEFT_AT_ABORT] = "ncclCommAbort of a communicator with memory registered",
     [LEFT_AT_DESTROY] = "ncclCommDestroy of a communicator with memory registered",
     [FREED] = "was freed before",
     [UNKNOWN_HANDLE] = "is not registered",
@@ -122,7 +124,9 @@ static const char *const words[PLANTS] = {
     [GROUP] = "ncclGroupEnd without ncclGroupStart",
     [END_IN_GROUP] = "ncclCommAbort in a group",
     [NOT_READY] = "ncclAllReduce on a communicator that is not ready",
-    [BLOCKING] = "a communicator that blocks",
+    [BUSY_SPLIT] = "ncclCommSplit with operations under way",
+    [TWO_THREADS] = "ncclAllReduce while another thread is in a call",
+    [NOT_BLOCKING] = "a communicator that does not block",
     [NO_DEVICE] = "with no current device",
     [LEAKED] = "leaves a communicator of 1",
 };
@@ -135,9 +139,6 @@ static int plant_memory(struct plant *p, enum plant_kind kind, char *memory)
     switch (kind) {
     case TWICE:
         enroll(p, memory + 4000, 100);
-        break;
-    case LEFT_AT_ABORT:
-        call(p, "ncclCommAbort");
         break;
     case LEFT_AT_DESTROY:
         call(p, "ncclCommDestroy");
@@ -162,8 +163,8 @@ static int plant_start(struct plant *p, enum plant_kind kind)
     struct symm_nccl_id id;
 
     CHECK(p->id(&id) == 0);
-    if (kind == BLOCKING)
-        config.blocking = 1;
+    if (kind == NOT_BLOCKING)
+        config.blocking = 0;
     if (kind == NO_DEVICE)
         CHECK_CU(p->driver.cu->cuCtxSetCurrent(NULL));
     (void)p->init(&p->comm, 2, id, 0, &config);
@@ -172,9 +173,47 @@ static int plant_start(struct plant *p, enum plant_kind kind)
     return 0;
 }
 
+static int split(struct plant *p)
+{
+    int (*function)(void *, int, int, void **, struct symm_nccl_config *) = (int (*)(
+        void *, int, int, void **, struct symm_nccl_config *))find(p, "ncclCommSplit");
+    struct symm_nccl_config config = SYMM_NCCL_CONFIG;
+    void *made;
+
+    return function(p->comm, 0, 0, &made, &config);
+}
+
+static void *reduce_stuck(void *arg)
+{
+    struct plant *p = arg;
+
+    (void)reduce(p, NULL);
+    return NULL;
+}
+
+/* Never ends by itself: two threads are in a call of one communicator. */
+static int plant_threads(struct plant *p)
+{
+    pthread_t threads[2];
+
+    setenv("FAKE_NCCL_STUCK", "ncclAllReduce", 1);
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, reduce_stuck, p) == 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    return 0;
+}
+
 static int plant_end(struct plant *p, enum plant_kind kind, char *memory)
 {
     switch (kind) {
+    case BUSY_SPLIT:
+        setenv("FAKE_NCCL_HANG", "ncclAllReduce", 1);
+        CHECK(reduce(p, memory) == SYMM_NCCL_SUCCESS);
+        split(p);
+        break;
+    case TWO_THREADS:
+        return plant_threads(p);
     case GROUP:
         ((int (*)(void))find(p, "ncclGroupEnd"))();
         break;
@@ -210,6 +249,8 @@ static int plant(void *arg)
         mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     CHECK(memory != MAP_FAILED);
+    if (kind == IN_PROGRESS || kind == NOT_READY)
+        setenv("NCCL_COMM_BLOCKING", "0", 1);
     CHECK_ZERO(open_plant(&p));
     if (kind >= NOT_READY && kind <= NO_DEVICE)
         return plant_start(&p, kind);
@@ -257,12 +298,12 @@ static void *member(void *arg)
     static char memory[2][65536];
     CUcontext context;
     void *handle;
-    int state = SYMM_NCCL_IN_PROGRESS;
+    int state;
 
     if (own.driver.cu->cuDevicePrimaryCtxRetain(&context, pair->rank) != CUDA_SUCCESS ||
         own.driver.cu->cuCtxSetCurrent(context) != CUDA_SUCCESS)
         return NULL;
-    (void)own.init(&own.comm, 2, pair->id, pair->rank, &config);
+    state = own.init(&own.comm, 2, pair->id, pair->rank, &config);
     while (state == SYMM_NCCL_IN_PROGRESS)
         (void)error(own.comm, &state);
     if (pair->kind == 0)

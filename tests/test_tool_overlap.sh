@@ -156,72 +156,14 @@ if [ -e "$build/lib/libfake_cuda.so" ]; then
     chain_json "[8,1024]"
 fi
 
-# The stand-in's communicators do not block; symm-perf's do.
-cat > "$work/blocking.c" <<'BLOCKING'
-#include <dlfcn.h>
-#include <sched.h>
-#include "engine/nccl_abi.h"
-
-static void *comm;
-
-static void *next(const char *symbol)
-{
-    return dlsym(RTLD_NEXT, symbol);
-}
-
-static int settle(int result)
-{
-    int (*ask)(void *, int *);
-
-    *(void **)&ask = next("ncclCommGetAsyncError");
-    while (result == SYMM_NCCL_IN_PROGRESS && ask(comm, &result) == 0)
-        sched_yield();
-    return result;
-}
-
-int ncclCommInitRank(void **made, int size, struct symm_nccl_id id, int rank)
-{
-    struct symm_nccl_config config = SYMM_NCCL_CONFIG;
-    int (*real)(void **, int, struct symm_nccl_id, int, struct symm_nccl_config *);
-    int result;
-
-    *(void **)&real = next("ncclCommInitRankConfig");
-    result = settle(real(&comm, size, id, rank, &config));
-    *made = comm;
-    return result;
-}
-
-int ncclAllReduce(const void *in, void *out, size_t count, int type, int op, void *c,
-                  void *stream)
-{
-    int (*real)(const void *, void *, size_t, int, int, void *, void *);
-
-    *(void **)&real = next("ncclAllReduce");
-    return settle(real(in, out, count, type, op, c, stream));
-}
-
-int ncclGroupEnd(void)
-{
-    int (*real)(void);
-
-    *(void **)&real = next("ncclGroupEnd");
-    return settle(real());
-}
-BLOCKING
 if [ -e "$build/lib/libfake_nccl.so" ] && [ -n "${SYMM_KERNELS:-}" ]; then
-    if "${CC:-cc}" -D_GNU_SOURCE -shared -fPIC -I"$source_dir/symm" \
-        -o "$work/libnccl.so" "$work/blocking.c" -Wl,--no-as-needed -L"$build/lib" \
-        -lfake_nccl -Wl,-rpath,"$build/lib" -ldl; then
-        export SYMM_NCCL_LIB=$work/libnccl.so SYMM_ENGINE=none
-        for ranks in 2 3; do
-            expect 0 "beside NCCL" overlap --ranks "$ranks" -b 8 -e 1K -f 128 -n 2 -w 1 \
-                --compare nccl -J "$work/perf.json" && rows 4 "beside NCCL"
-            overlap_json symm "[8,1024]"
-            overlap_json nccl "[8,1024]"
-        done
-    else
-        fail "the blocking stand-in for NCCL could not be compiled"
-    fi
+    export SYMM_NCCL_LIB=$build/lib/libfake_nccl.so SYMM_ENGINE=none
+    for ranks in 2 3; do
+        expect 0 "beside NCCL" overlap --ranks "$ranks" -b 8 -e 1K -f 128 -n 2 -w 1 \
+            --compare nccl -J "$work/perf.json" && rows 4 "beside NCCL"
+        overlap_json symm "[8,1024]"
+        overlap_json nccl "[8,1024]"
+    done
 fi
 
 [ "$failures" = 0 ] && echo "all right"

@@ -9,6 +9,10 @@
  *
  * The deadline counts from the moment the stream reaches the operation. All ranks of a
  * collective have arrived by then: the kernel that announced it waits for them.
+ *
+ * The engine may block, and not return. So the watchdog knows of a call, captured or not, before
+ * it enters the engine, and ends it in the same way; the time inside has the same limit. The
+ * calling thread holds no lock meanwhile that the watchdog or an abort takes.
  */
 #include <stdio.h>
 
@@ -106,6 +110,14 @@ symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
 {
     const symm_ctx *ctx = wait->team->ctx;
 
+    if (wait->inside)
+        return symm__team_fail(
+            wait->team, SYMM_ERR_TIMEOUT,
+            "%s%s%s%s has not returned from %s on rank %d within %g "
+            "s; its communicator was aborted; if a connection or the "
+            "device is only slow, raise the timeout (SYMM_TIMEOUT)",
+            wait->what, *wait->site ? " at site '" : "", wait->site,
+            *wait->site ? "'" : "", ctx->engine->version, ctx->rank, wait->timeout);
     return symm__team_fail(wait->team, SYMM_ERR_TIMEOUT,
                            "%s%s%s%s was begun on rank %d and is not complete "
                            "within %g s in %s; its communicator was aborted; if it is "

@@ -199,11 +199,15 @@ struct symm_cuda_wait {
     char site[SYMM_SITE_NAME_BYTES];
     /* Of an engine's operation instead, which is ended by an abort; NULL: none. */
     struct symm_engine_comm *comm;
+    /* The calling thread is in the engine, until this time at most; with the lock. */
+    bool inside;
+    double until;
     char what[64]; /* for sentences */
 };
 /* Both in a scope. begin: copies `about` and records the first event; *begun is NULL if the
  * stream is captured. end: records the second event and hands the wait, if not NULL, to the
- * watchdog; on error, or if `status` is one, the wait is freed. */
+ * watchdog; on error, or if `status` is one, the wait is freed. An engine's operation is the
+ * watchdog's from begin on, since the engine may not return; a captured one ends with the call. */
 symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream stream,
                                   const struct symm_cuda_wait *about,
                                   struct symm_cuda_wait **begun) SYMM_MUST_CHECK;

@@ -15,7 +15,8 @@
  * written when the team has failed, or when the end of a stream, a team or the context has
  * waited for the device for the context's timeout. All teams with such graphs fail then, since
  * the graph that holds up the device is not known. An engine's operation lies between two
- * events, too, and is ended by aborting its communicator.
+ * events, too, and is ended by aborting its communicator. So is a call that has entered the engine
+ * and does not return: the watchdog knows of it before, and its timeout runs from there.
  *
  * A stream goes on after an ended wait, so the failure is reported first: the team has failed,
  * its abort word is set and on its way to the device, and peers have had the time to read the
@@ -145,33 +146,80 @@ static void wait_free(struct symm_cuda_launcher *launcher, struct symm_cuda_wait
     free(wait);
 }
 
-symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream stream,
-                                  const struct symm_cuda_wait *about,
-                                  struct symm_cuda_wait **begun)
+static bool is_captured(const struct symm_cuda_launcher *launcher, CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    struct symm_cuda_wait *wait;
-    symm_status status;
 
-    *begun = NULL;
-    if (launcher->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
-        capture != CU_STREAM_CAPTURE_STATUS_NONE)
-        return SYMM_OK;
-    wait = malloc(sizeof(*wait));
-    if (!wait)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", about->what);
-    *wait = *about;
-    status = symm__cuda_event_acquire(launcher, &wait->before);
+    return launcher->driver->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static symm_status wait_mark(struct symm_cuda_launcher *launcher, CUstream stream,
+                             struct symm_cuda_wait *wait)
+{
+    symm_status status = symm__cuda_event_acquire(launcher, &wait->before);
+
     if (status == SYMM_OK)
         status = symm__cuda_event_acquire(launcher, &wait->after);
     if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->before, stream),
                                 "the begin of %s", wait->what);
-    if (status == SYMM_OK)
-        *begun = wait;
-    else
-        wait_free(launcher, wait);
     return status;
+}
+
+static void wait_list(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait)
+{
+    pthread_mutex_lock(&launcher->lock);
+    wait->next = launcher->waits;
+    launcher->waits = wait;
+    pthread_mutex_unlock(&launcher->lock);
+}
+
+symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream stream,
+                                  const struct symm_cuda_wait *about,
+                                  struct symm_cuda_wait **begun)
+{
+    const bool captured = is_captured(launcher, stream);
+    struct symm_cuda_wait *wait;
+    symm_status status = SYMM_OK;
+
+    *begun = NULL;
+    if (captured && !about->comm)
+        return SYMM_OK;
+    wait = malloc(sizeof(*wait));
+    if (!wait)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", about->what);
+    *wait = *about;
+    if (!captured)
+        status = wait_mark(launcher, stream, wait);
+    if (status != SYMM_OK) {
+        wait_free(launcher, wait);
+        return status;
+    }
+    *begun = wait;
+    if (wait->comm) {
+        wait->inside = true;
+        wait->until = symm__now() + wait->timeout;
+        wait_list(launcher, wait);
+    }
+    return SYMM_OK;
+}
+
+/* The call has left the engine. keeps: its operation is still to be watched. */
+static void wait_leave(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
+                       bool keeps)
+{
+    struct symm_cuda_wait **at = &launcher->waits;
+
+    pthread_mutex_lock(&launcher->lock);
+    wait->inside = false;
+    while (!keeps && *at != wait) /* a call's own wait is among the newest */
+        at = &(*at)->next;
+    if (!keeps)
+        *at = wait->next;
+    pthread_mutex_unlock(&launcher->lock);
+    if (!keeps)
+        wait_free(launcher, wait);
 }
 
 symm_status symm__cuda_wait_end(struct symm_cuda_launcher *launcher, CUstream stream,
@@ -179,19 +227,18 @@ symm_status symm__cuda_wait_end(struct symm_cuda_launcher *launcher, CUstream st
 {
     if (!wait)
         return status;
-    if (status == SYMM_OK)
+    if (status == SYMM_OK && wait->after)
         status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->after, stream),
                                 "the end of %s", wait->what);
-    if (status != SYMM_OK) {
+    if (status == SYMM_OK && wait->after)
+        __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
+    if (wait->comm)
+        wait_leave(launcher, wait, status == SYMM_OK && wait->after);
+    else if (status == SYMM_OK)
+        wait_list(launcher, wait);
+    else
         wait_free(launcher, wait);
-        return status;
-    }
-    __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&launcher->lock);
-    wait->next = launcher->waits;
-    launcher->waits = wait;
-    pthread_mutex_unlock(&launcher->lock);
-    return SYMM_OK;
+    return status;
 }
 
 static symm_status wait_timeout(const struct symm_cuda_wait *wait)
@@ -216,12 +263,28 @@ static symm_status wait_timeout(const struct symm_cuda_wait *wait)
                            symm__site_name_text(wait->site, where, sizeof(where)));
 }
 
+/* A call that is in the engine, and may never return by itself. */
+static void poll_inside(struct symm_cuda_launcher *launcher,
+                        struct symm_cuda_wait *wait, double now)
+{
+    bool failed = __atomic_load_n(&wait->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK;
+
+    if (!failed && now >= wait->until)
+        symm__cuda_abort(wait->team, symm__cuda_engine_late(wait));
+    if (failed || now >= wait->until)
+        wait_end(launcher, wait, now);
+}
+
 /* Whether the wait is over. A wait that lasts too long fails its team, and is ended. */
 static bool poll_wait(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
                       double now)
 {
     const struct symm_cuda_driver *driver = launcher->driver;
 
+    if (wait->inside) {
+        poll_inside(launcher, wait, now);
+        return false;
+    }
     if (driver->cuEventQuery(wait->after) != CUDA_ERROR_NOT_READY)
         return true;
     if (__atomic_load_n(&wait->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK) {
@@ -458,7 +521,7 @@ void symm__cuda_waits_end(struct symm_cuda_launcher *launcher, const symm_team *
             at = &wait->next;
             continue;
         }
-        if (entered && !wait->ended &&
+        if (entered && !wait->ended && !wait->inside &&
             launcher->driver->cuEventQuery(wait->after) == CUDA_ERROR_NOT_READY)
             wait_release(wait);
         *at = wait->next;

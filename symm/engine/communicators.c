@@ -7,6 +7,9 @@
  * how it went. If a member could not make it, no member uses one (or all fail, where the engine
  * was asked for by name). Every step ends at the deadline, or when a member has died. A pair's
  * steps also end when the team fails.
+ *
+ * The engine's own part runs on a helper thread (helper.h), which is left behind where it does not
+ * return. What such a thread may still use is never freed.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -14,6 +17,7 @@
 #include <string.h>
 
 #include "core/failure.h"
+#include "engine/helper.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -21,6 +25,9 @@
 
 #define CREATE_PART   0.75 /* of the timeout; the rest is for the exchange of statuses */
 #define ALONE_SECONDS 3.0  /* for a member that has gone on to the next step */
+#define END_SECONDS   2.0  /* for the peers to end a communicator, too */
+#define ABORT_SECONDS 2.0  /* for an abort, after which its thread is left */
+#define LEAST_SECONDS 0.1  /* of that for each communicator of a team */
 
 /* What members send each other before and after. */
 struct wire_made {
@@ -77,14 +84,6 @@ static symm_status all_well(const symm_team *team,
     return SYMM_OK;
 }
 
-static symm_status create_id(void *arg)
-{
-    struct making *making = arg;
-    const struct symm_engine_use *use = making->team->ctx->engine;
-
-    return use->ops->id_create(use->engine, &making->id);
-}
-
 /* Has this member sent the next step's message already? */
 static bool has_gone_on(const symm_ctx *ctx, int rank)
 {
@@ -135,74 +134,265 @@ static symm_status making_stop(void *arg)
     return SYMM_OK;
 }
 
-static symm_status create_comm(void *arg)
+/* ---- The engine's part ------------------------------------------------------------ */
+
+/* Makes an id or a communicator. It refers to nothing of the team, since it may be left. */
+struct make_job {
+    struct symm_helper_job job;
+    const struct symm_engine_ops *ops;
+    struct symm_engine *engine;
+    struct symm_engine_id id;
+    int rank, size;
+    struct symm_engine_wait wait;
+    struct symm_engine_comm *comm;
+    int world_rank[];
+};
+
+static symm_status run_id(struct symm_helper_job *job)
 {
-    struct making *making = arg;
+    struct make_job *make = (struct make_job *)job;
+
+    return make->ops->id_create(make->engine, &make->id);
+}
+
+static symm_status run_create(struct symm_helper_job *job)
+{
+    struct make_job *make = (struct make_job *)job;
+
+    return make->ops->comm_create(make->engine, &make->id, make->rank, make->size,
+                                  make->world_rank, &make->wait, &make->comm);
+}
+
+static void undo_create(struct symm_helper_job *job)
+{
+    struct make_job *make = (struct make_job *)job;
+
+    if (!make->comm)
+        return;
+    make->ops->comm_abort(make->comm);
+    make->ops->comm_destroy(make->comm);
+}
+
+static symm_status make_job(struct making *making,
+                            symm_status (*run)(struct symm_helper_job *),
+                            struct make_job **made)
+{
     const symm_team *team = making->team;
     const struct symm_engine_use *use = team->ctx->engine;
-    const struct symm_engine_wait wait = {
-        .until = making->until, .stop = making_stop, .stop_arg = making};
-    int *world_rank = calloc((size_t)making->count, sizeof(*world_rank));
-    symm_status status;
+    struct make_job *make =
+        calloc(1, sizeof(*make) + (size_t)making->count * sizeof(make->world_rank[0]));
 
-    if (!world_rank)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for the ranks of a communicator");
+    if (!make)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a communicator");
+    make->job.run = run;
+    make->job.undo = undo_create;
+    make->ops = use->ops;
+    make->engine = use->engine;
+    make->id = making->id;
+    make->rank = making->index;
+    make->size = making->count;
+    make->wait.until = making->until;
+    if (!use->ops->blocks) { /* it polls by itself, on this thread */
+        make->wait.stop = making_stop;
+        make->wait.stop_arg = making;
+    }
     for (int i = 0; i < making->count; i++)
-        world_rank[i] = team->world_rank[making->members[i]];
-    status = use->ops->comm_create(use->engine, &making->id, making->index,
-                                   making->count, world_rank, &wait, &making->comm);
-    free(world_rank);
-    return status;
+        make->world_rank[i] = team->world_rank[making->members[i]];
+    *made = make;
+    return SYMM_OK;
 }
 
 /* A step of the engine's, whose failure is this thread's last error. */
-static symm_status take_step(struct making *making, symm_status (*step)(void *arg),
+static symm_status take_step(struct making *making,
+                             symm_status (*run)(struct symm_helper_job *),
                              const char *what)
 {
     symm_ctx *ctx = making->team->ctx;
-    symm_status status = symm__engine_within(ctx, false, step, making);
+    const struct symm_engine_wait wait = {
+        .until = making->until, .stop = making_stop, .stop_arg = making};
+    double begin = symm__now();
+    struct make_job *make = NULL;
+    symm_status status = make_job(making, run, &make);
 
-    return status == SYMM_OK ? SYMM_OK : symm__engine_reported(ctx, status, what);
+    if (status != SYMM_OK)
+        return status;
+    if (!symm__helper_run(ctx, &make->job, &wait, &status))
+        return status != SYMM_OK
+                   ? status
+                   : symm__fail(
+                         SYMM_ERR_TIMEOUT,
+                         "%s: %s has not made it on rank %d within %.3g s; a rank "
+                         "does not come, or it finds no way (NCCL_DEBUG=INFO says)",
+                         what, ctx->engine->version, ctx->rank, symm__now() - begin);
+    if (status == SYMM_OK) {
+        making->id = make->id;
+        making->comm = make->comm;
+    } else {
+        status = symm__engine_reported(ctx, status, what);
+    }
+    free(make);
+    return status;
 }
 
 /* The first member makes the id. */
 static symm_status make_id(struct making *making)
 {
-    return making->index > 0 ? SYMM_OK
-                             : take_step(making, create_id, "no id for a communicator");
+    symm_status status = symm__helpers_open(making->team->ctx);
+
+    if (status != SYMM_OK || making->index > 0)
+        return status;
+    return take_step(making, run_id, "no id for a communicator");
+}
+
+/* Ends a communicator: an abort, or the end with its peers. */
+struct end_job {
+    struct symm_helper_job job;
+    const struct symm_engine_ops *ops;
+    struct symm_engine_comm *comm;
+    double until;
+};
+
+static symm_status run_abort(struct symm_helper_job *job)
+{
+    const struct end_job *end = (const struct end_job *)job;
+
+    end->ops->comm_abort(end->comm);
+    return SYMM_OK;
+}
+
+static symm_status run_finalize(struct symm_helper_job *job)
+{
+    const struct end_job *end = (const struct end_job *)job;
+
+    return end->ops->comm_finalize(end->comm, end->until);
+}
+
+/* Starts one; NULL: it has failed, or has run already. */
+static struct end_job *end_start(const symm_team *team, struct symm_engine_comm *comm,
+                                 symm_status (*run)(struct symm_helper_job *),
+                                 double until, struct symm_helper **helper)
+{
+    struct end_job *end = calloc(1, sizeof(*end));
+
+    if (!end)
+        return NULL;
+    *end = (struct end_job){
+        .job.run = run, .ops = team->ctx->engine->ops, .comm = comm, .until = until};
+    if (symm__helper_start(team->ctx, &end->job, helper) == SYMM_OK)
+        return end;
+    free(end);
+    return NULL;
+}
+
+/* False: a thread is left that may still use it. */
+static bool end_wait(const symm_team *team, struct end_job *end,
+                     struct symm_helper *helper, double until)
+{
+    const struct symm_engine_wait wait = {.until = until};
+    symm_status status;
+
+    (void)symm__helper_wait(helper, &wait, &status);
+    if (!symm__helper_end(team->ctx, helper))
+        return false;
+    free(end);
+    return true;
 }
 
 struct ending {
     const struct symm_engine_ops *ops;
     struct symm_engine_comm *comm;
-    bool abort;
 };
 
-static symm_status end_comm(void *arg)
+static symm_status abort_here(void *arg)
 {
     const struct ending *ending = arg;
 
-    if (ending->abort)
-        ending->ops->comm_abort(ending->comm);
-    else
-        ending->ops->comm_destroy(ending->comm);
+    ending->ops->comm_abort(ending->comm);
     return SYMM_OK;
 }
 
-static void comm_end(const symm_team *team, struct symm_engine_comm *comm, bool abort)
+static symm_status destroy_here(void *arg)
 {
-    struct ending ending = {team->ctx->engine->ops, comm, abort};
+    const struct ending *ending = arg;
 
-    if (comm && symm__engine_within(team->ctx, true, end_comm, &ending) != SYMM_OK)
+    ending->ops->comm_destroy(ending->comm);
+    return SYMM_OK;
+}
+
+static void end_here(const symm_team *team, struct symm_engine_comm *comm,
+                     symm_status (*fn)(void *arg))
+{
+    struct ending ending = {team->ctx->engine->ops, comm};
+
+    if (symm__engine_within(team->ctx, true, fn, &ending) != SYMM_OK)
         symm__log(SYMM_LOG_DEBUG, "a communicator is left: %s", symm_last_error());
+}
+
+/* False: the abort has not returned, and may still use the communicator. */
+static bool comm_abort(const symm_team *team, struct symm_engine_comm *comm,
+                       double until)
+{
+    struct symm_helper *helper = NULL;
+    struct end_job *end;
+    double least = symm__now() + LEAST_SECONDS;
+
+    if (!comm)
+        return true;
+    end = team->ctx->engine->helpers ? end_start(team, comm, run_abort, until, &helper)
+                                     : NULL;
+    if (!end) {
+        end_here(team, comm, abort_here);
+        return true;
+    }
+    if (end_wait(team, end, helper, until > least ? until : least))
+        return true;
+    symm__log(SYMM_LOG_WARN,
+              "rank %d: %s has not aborted a communicator within %g s; the thread that "
+              "does so is left behind",
+              team->ctx->rank, team->ctx->engine->version, ABORT_SECONDS);
+    return false;
 }
 
 /* Ends a communicator that is not used. */
 static void comm_drop(const symm_team *team, struct symm_engine_comm *comm)
 {
-    comm_end(team, comm, true);
-    comm_end(team, comm, false);
+    if (comm && comm_abort(team, comm, symm__now() + ABORT_SECONDS))
+        end_here(team, comm, destroy_here);
 }
+
+/* With the peers; if they do not come in time, by an abort. False: as comm_abort. */
+static bool comm_finalize(const symm_team *team, struct symm_engine_comm *comm)
+{
+    const struct symm_engine_wait wait = {.until = symm__now() + END_SECONDS};
+    struct symm_helper *helper = NULL;
+    struct end_job *end = end_start(team, comm, run_finalize, wait.until, &helper);
+    symm_status status;
+    bool ended;
+
+    if (!end)
+        return comm_abort(team, comm, symm__now() + ABORT_SECONDS);
+    if (symm__helper_wait(helper, &wait, &status) && end->job.status == SYMM_OK)
+        return end_wait(team, end, helper, 0);
+    ended = comm_abort(team, comm, symm__now() + ABORT_SECONDS);
+    return end_wait(team, end, helper, symm__now() + ABORT_SECONDS) && ended;
+}
+
+/* One of a team that ends. */
+static void comm_close(struct symm_team_engine *te, struct symm_engine_comm *comm)
+{
+    const struct symm_engine_ops *ops = te->team->ctx->engine->ops;
+
+    if (!comm)
+        return;
+    /* relaxed: flags of this thread, or of the watchdog, which does not see the team any more */
+    if (ops->comm_finalize && !__atomic_load_n(&te->ended, __ATOMIC_RELAXED) &&
+        !comm_finalize(te->team, comm))
+        __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
+    if (!__atomic_load_n(&te->left, __ATOMIC_RELAXED))
+        end_here(te->team, comm, destroy_here);
+}
+
+/* ---- Making one ------------------------------------------------------------------- */
 
 /* The step that all members take part in; `id`: the leader's, to all of its group. */
 static symm_status tell(struct making *making, const char *what, double timeout,
@@ -244,7 +434,7 @@ static symm_status make_among(symm_team *team, const int *members, int count,
     status = tell(&making, "a communicator's id", timeout, status, true, told);
     if (status != SYMM_OK)
         return status;
-    status = take_step(&making, create_comm, "no communicator");
+    status = take_step(&making, run_create, "no communicator");
     status = tell(&making, "a communicator", begin + timeout - symm__now(), status,
                   false, told);
     if (status != SYMM_OK) {
@@ -321,28 +511,25 @@ symm_status symm__engine_team_open(symm_team *team, double timeout)
     return SYMM_OK;
 }
 
-/* With te->lock. */
-static void abort_all(struct symm_team_engine *te)
-{
-    if (te->ended)
-        return;
-    te->ended = true;
-    symm__engine_memory_drop(te);
-    comm_end(te->team, te->comm, true);
-    comm_end(te->team, te->rail, true);
-    for (int m = 0; m < te->team->size; m++)
-        comm_end(te->team, te->pairs[m], true);
-}
-
+/* No lock: a call of the engine that is under way may hold te->lock until it is aborted. */
 void symm__engine_team_abort(symm_team *team)
 {
     struct symm_team_engine *te = team->engine;
+    const double until = symm__now() + ABORT_SECONDS;
+    bool done;
 
-    if (!te)
+    /* seq_cst, also the loads: comm_keep stores a communicator, then looks at `ended` */
+    if (!te || __atomic_exchange_n(&te->ended, true, __ATOMIC_SEQ_CST))
         return;
-    pthread_mutex_lock(&te->lock);
-    abort_all(te);
-    pthread_mutex_unlock(&te->lock);
+    done = comm_abort(team, __atomic_load_n(&te->comm, __ATOMIC_SEQ_CST), until);
+    done =
+        comm_abort(team, __atomic_load_n(&te->rail, __ATOMIC_SEQ_CST), until) && done;
+    for (int m = 0; m < team->size; m++)
+        done =
+            comm_abort(team, __atomic_load_n(&te->pairs[m], __ATOMIC_SEQ_CST), until) &&
+            done;
+    if (!done)
+        __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
 }
 
 void symm__engine_team_close(symm_team *team)
@@ -353,17 +540,13 @@ void symm__engine_team_close(symm_team *team)
         return;
     if (*team->ctx->own_process == 1) { /* else the parent's threads have it */
         symm__engine_memory_close(te);
-        pthread_mutex_lock(&te->lock);
         if (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
-            abort_all(te);
-        if (!te->ended)
-            symm__engine_memory_drop(te);
-        te->ended = true;
+            symm__engine_team_abort(team);
+        symm__engine_memory_drop(te);
         for (int m = 0; m < team->size; m++)
-            comm_end(team, te->pairs[m], false);
-        comm_end(team, te->rail, false);
-        comm_end(team, te->comm, false);
-        pthread_mutex_unlock(&te->lock);
+            comm_close(te, te->pairs[m]);
+        comm_close(te, te->rail);
+        comm_close(te, te->comm);
     }
     team->engine = NULL;
     team_engine_destroy(te);
@@ -416,20 +599,17 @@ static symm_status pair_id(struct making *making, double timeout)
     return status;
 }
 
-/* If the team's communicators have been aborted meanwhile, this one is, too. */
-static symm_status pair_keep(symm_team *team, int peer, struct symm_engine_comm *comm)
+/* Makes it one of the team's. If those have been aborted meanwhile, it is, too. */
+static symm_status comm_keep(symm_team *team, struct symm_engine_comm **place,
+                             struct symm_engine_comm *comm)
 {
     struct symm_team_engine *te = team->engine;
-    bool ended;
 
-    pthread_mutex_lock(&te->lock);
-    ended = te->ended;
-    if (!ended)
-        te->pairs[peer] = comm;
-    pthread_mutex_unlock(&te->lock);
-    if (!ended)
+    __atomic_store_n(place, comm, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&te->ended, __ATOMIC_SEQ_CST))
         return SYMM_OK;
-    comm_drop(team, comm);
+    if (!comm_abort(team, comm, symm__now() + ABORT_SECONDS))
+        __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
     return symm__team_failed(team);
 }
 
@@ -451,9 +631,9 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
     if (!te->pairs[peer]) {
         status = pair_id(&making, until - symm__now());
         if (status == SYMM_OK)
-            status = take_step(&making, create_comm, "no communicator");
+            status = take_step(&making, run_create, "no communicator");
         if (status == SYMM_OK)
-            status = pair_keep(team, peer, making.comm);
+            status = comm_keep(team, &te->pairs[peer], making.comm);
     }
     pthread_mutex_unlock(&team->ctx->lock);
     *comm = te->pairs[peer];

@@ -6,7 +6,8 @@
  * An engine is a const table of operations that begins with its size. It is loaded with the
  * context and makes one communicator for each team, when the team is made. No slot is NULL:
  * what an engine cannot do it refuses by `objection` or with SYMM_ERR_UNSUPPORTED. Every wait
- * is bounded; what a communicator has begun can be ended by `abort` from any thread.
+ * is bounded, unless the engine `blocks`; what a communicator has begun can be ended by `abort`
+ * from any thread.
  * Operations set symm_last_error when they fail and leave nothing behind: those within the
  * library by symm__fail, a plug-in by its slot `last_error`.
  *
@@ -15,9 +16,13 @@
  *  - Calls on one communicator may come from several threads at a time: the engine takes
  *    turns. Where `device` is true the rank's device is current in every call.
  *  - Memory is registered once for each communicator, and deregistered before it is freed
- *    and before the communicator is aborted or destroyed.
+ *    and before the communicator is destroyed. An abort ends what was registered.
  *  - Windows are registered in the same order on all ranks, inside symm_rendezvous only.
- *  - After `abort` only `destroy` is called.
+ *  - After `abort` only `destroy` is called, and only once `abort` and all other calls on the
+ *    communicator have returned.
+ *  - An engine that `blocks` gets id_create, comm_create, comm_split, comm_finalize, comm_abort
+ *    and window_register on threads that may be left behind (helper.h); `wait->stop` is NULL
+ *    there. `run` is on the caller's thread: `abort` makes it return.
  */
 #ifndef SYMM_ENGINE_ENGINE_H
 #define SYMM_ENGINE_ENGINE_H
@@ -118,6 +123,16 @@ struct symm_engine_ops {
                              const struct symm_engine_request *request);
     /* A plug-in's own symm_last_error: of the last call on this thread that failed. */
     const char *(*last_error)(void);
+
+    /* Its waits have no bound of their own: an abort from another thread ends them. */
+    bool blocks;
+    /* From a communicator on which nothing is under way. Collective over `parent`; color: ranks
+     * of one make a communicator in the order of their ranks there; -1: none, *comm is NULL. */
+    symm_status (*comm_split)(struct symm_engine_comm *parent, int color, int size,
+                              const struct symm_engine_wait *wait,
+                              struct symm_engine_comm **comm);
+    /* Completes it with the peers, before comm_destroy. NULL: comm_destroy does so. */
+    symm_status (*comm_finalize)(struct symm_engine_comm *comm, double until);
 };
 
 /* What an engine that is a plug-in exports under this name: const struct symm_engine_ops. */

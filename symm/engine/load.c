@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/device_ops.h"
+#include "engine/helper.h"
 #include "engine/runtime.h"
 #include "util/log.h"
 #include "util/options.h"
@@ -237,17 +238,34 @@ static symm_status close_engine(void *arg)
     return SYMM_OK;
 }
 
+/* A helper thread that was left behind may still use it. The list keeps it reachable. */
+static void keep(struct symm_engine_use *use)
+{
+    static struct symm_engine_use *kept;
+
+    use->next = __atomic_exchange_n(&kept, use, __ATOMIC_ACQ_REL);
+    symm__log(SYMM_LOG_INFO, "a call of %s has not returned; its thread is left behind",
+              use->version);
+}
+
 void symm__engine_unload(symm_ctx *ctx)
 {
     struct symm_engine_use *use = ctx->engine;
+    bool idle = true;
 
     if (!use)
         return;
     /* In a forked child the library's threads are the parent's. */
-    if (use->ops && use->engine && ctx->own_process && *ctx->own_process == 1 &&
-        symm__engine_within(ctx, true, close_engine, use) != SYMM_OK)
-        symm__log(SYMM_LOG_DEBUG, "the engine is not closed: %s", symm_last_error());
-    free(use);
+    if (use->ops && use->engine && ctx->own_process && *ctx->own_process == 1) {
+        idle = symm__helpers_close(ctx);
+        if (idle && symm__engine_within(ctx, true, close_engine, use) != SYMM_OK)
+            symm__log(SYMM_LOG_DEBUG, "the engine is not closed: %s",
+                      symm_last_error());
+    }
+    if (idle)
+        free(use);
+    else
+        keep(use);
     ctx->engine = NULL;
 }
 

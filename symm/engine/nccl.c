@@ -2,14 +2,16 @@
 /*
  * nccl.c - NCCL as an engine: opened at run time, never linked.
  *
- * Communicators are made non-blocking, and every answer "in progress" is waited for with a
- * deadline: so no call of NCCL can hold a rank for ever. A communicator that does not come
- * about, or whose operation must end, is aborted. The library stays loaded: it has threads of
- * its own. Variables of NCCL (NCCL_NVLS_ENABLE and its kin) are the user's and are not
- * touched.
+ * Communicators block: NCCL makes a thread for each group of calls on one that does not, which
+ * costs several times the call itself. So a call that waits in NCCL (for a connection, or for
+ * room in the device's queue) is ended by an abort from another thread; what makes and ends
+ * communicators runs on helper threads (helper.h). NCCL_COMM_BLOCKING=0 overrules this: then
+ * every answer "in progress" is waited for with a deadline. The library stays loaded: it has
+ * threads of its own. Variables of NCCL (NCCL_NVLS_ENABLE and its kin) are the user's and are
+ * not touched.
  *
  * One call at a time runs on a communicator (`lock`), but for the abort, which waits for that
- * call for a moment only and then goes ahead, as NCCL allows.
+ * call for a moment only and then goes ahead, as NCCL allows. It holds no lock: it may not return.
  *
  * What NCCL computes otherwise than symm.h promises is reported (nccl_deviation), so that
  * the library does not take a call there by itself: NCCL's minimum and maximum ignore a NaN,
@@ -33,10 +35,10 @@
 #include "util/options.h"
 #include "util/status.h"
 
-#define POLL_SECONDS  0.0002
-#define SPIN_SECONDS  0.002
-#define ABORT_SECONDS 1.0 /* that an abort waits for a call under way */
-#define END_SECONDS   2.0 /* that a destruction waits for the peers to finalize, too */
+#define POLL_SECONDS   0.0002
+#define SPIN_SECONDS   0.002
+#define CALL_SECONDS   0.05 /* that an abort waits for a call under way */
+#define WINDOW_SECONDS 20   /* for the peers' registration, where it is not blocking */
 
 struct symm_engine {
     struct symm_nccl nccl;
@@ -47,7 +49,7 @@ struct symm_engine_comm {
     void *nccl_comm; /* ncclComm_t */
     int size;
     pthread_mutex_t lock;
-    bool aborting; /* atomic: nothing may be called */
+    bool ended; /* atomic: aborted or destroyed, nothing may be called */
 };
 
 /* ---- Loading --------------------------------------------------------------------- */
@@ -125,14 +127,14 @@ static const char *nccl_version(const struct symm_engine *engine)
 /* ---- Answers --------------------------------------------------------------------- */
 
 /* NCCL's result as a status; "in progress" is no error. */
-static symm_status nccl_check(const struct symm_nccl *nccl, void *comm, int result,
+static symm_status nccl_check(const struct symm_nccl *nccl, int result,
                               const char *what)
 {
     const char *last;
 
     if (result == SYMM_NCCL_SUCCESS || result == SYMM_NCCL_IN_PROGRESS)
         return SYMM_OK;
-    last = nccl->last_error(comm);
+    last = nccl->last_error(NULL); /* of this thread, whatever the communicator */
     return symm__fail(result == SYMM_NCCL_REMOTE    ? SYMM_ERR_PEER_DEAD
                       : result == SYMM_NCCL_INVALID ? SYMM_ERR_INVALID
                                                     : SYMM_ERR_SYSTEM,
@@ -141,23 +143,36 @@ static symm_status nccl_check(const struct symm_nccl *nccl, void *comm, int resu
                       last ? last : "");
 }
 
-/* The same, once the call is no longer in progress; with the lock. */
+static bool has_ended(const struct symm_engine_comm *comm)
+{
+    /* acquire: pairs with the release in nccl_abort */
+    return __atomic_load_n(&comm->ended, __ATOMIC_ACQUIRE);
+}
+
+static symm_status was_aborted(void)
+{
+    return symm__fail_quiet(SYMM_ERR_ABORTED, "the communicator was aborted");
+}
+
+/* The same, once the call is no longer in progress; with the lock. A call that an abort has
+ * ended returns an error of NCCL's choice. */
 static symm_status nccl_complete(struct symm_engine_comm *comm, int result,
                                  const struct symm_engine_wait *wait, const char *what)
 {
     const struct symm_nccl *nccl = comm->nccl;
-    symm_status status = nccl_check(nccl, comm->nccl_comm, result, what);
     double begin = symm__now(), now = begin;
+    symm_status status;
 
+    if (has_ended(comm))
+        return was_aborted();
+    status = nccl_check(nccl, result, what);
     while (status == SYMM_OK && result == SYMM_NCCL_IN_PROGRESS) {
-        status = nccl_check(nccl, comm->nccl_comm,
-                            nccl->async_error(comm->nccl_comm, &result),
+        status = nccl_check(nccl, nccl->async_error(comm->nccl_comm, &result),
                             "ncclCommGetAsyncError");
         if (status == SYMM_OK && result != SYMM_NCCL_IN_PROGRESS)
-            return nccl_check(nccl, comm->nccl_comm, result, what);
-        /* acquire: pairs with the release in nccl_abort */
-        if (status == SYMM_OK && __atomic_load_n(&comm->aborting, __ATOMIC_ACQUIRE))
-            return symm__fail_quiet(SYMM_ERR_ABORTED, "the communicator was aborted");
+            return nccl_check(nccl, result, what);
+        if (status == SYMM_OK && has_ended(comm))
+            return was_aborted();
         if (status == SYMM_OK && wait->stop)
             status = wait->stop(wait->stop_arg);
         if (status == SYMM_OK && now >= wait->until)
@@ -178,11 +193,49 @@ static symm_status nccl_id(struct symm_engine *engine, struct symm_engine_id *id
 {
     struct symm_nccl_id made;
     symm_status status =
-        nccl_check(&engine->nccl, NULL, engine->nccl.get_id(&made), "ncclGetUniqueId");
+        nccl_check(&engine->nccl, engine->nccl.get_id(&made), "ncclGetUniqueId");
 
     _Static_assert(sizeof(made) == sizeof(id->bytes), "an id is passed on whole");
     if (status == SYMM_OK)
         memcpy(id->bytes, &made, sizeof(made));
+    return status;
+}
+
+static symm_status comm_new(const struct symm_nccl *nccl, int size,
+                            struct symm_engine_comm **made)
+{
+    struct symm_engine_comm *comm = calloc(1, sizeof(*comm));
+
+    if (!comm)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a communicator");
+    comm->nccl = nccl;
+    comm->size = size;
+    pthread_mutex_init(&comm->lock, NULL);
+    *made = comm;
+    return SYMM_OK;
+}
+
+static void comm_free(struct symm_engine_comm *comm)
+{
+    pthread_mutex_destroy(&comm->lock);
+    free(comm);
+}
+
+/* What NCCL has answered. *made: NULL if the rank is in no group of a split. */
+static symm_status comm_made(struct symm_engine_comm *comm, int result,
+                             const struct symm_engine_wait *wait, const char *what,
+                             struct symm_engine_comm **made)
+{
+    symm_status status = nccl_complete(comm, result, wait, what);
+
+    *made = NULL;
+    if (status == SYMM_OK && comm->nccl_comm) {
+        *made = comm;
+        return SYMM_OK;
+    }
+    if (comm->nccl_comm)
+        (void)comm->nccl->abort(comm->nccl_comm);
+    comm_free(comm);
     return status;
 }
 
@@ -192,65 +245,86 @@ static symm_status nccl_create(struct symm_engine *engine,
                                const struct symm_engine_wait *wait,
                                struct symm_engine_comm **made)
 {
-    struct symm_engine_comm *comm = calloc(1, sizeof(*comm));
     struct symm_nccl_config config = SYMM_NCCL_CONFIG;
+    struct symm_engine_comm *comm = NULL;
     struct symm_nccl_id nccl_id_;
-    symm_status status;
+    symm_status status = comm_new(&engine->nccl, size, &comm);
 
     (void)world_rank;
-    if (!comm)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a communicator");
-    comm->nccl = &engine->nccl;
-    comm->size = size;
+    if (status != SYMM_OK)
+        return status;
     memcpy(&nccl_id_, id->bytes, sizeof(nccl_id_));
-    pthread_mutex_init(&comm->lock, NULL);
-    status = nccl_complete(
+    return comm_made(
         comm, comm->nccl->init_rank(&comm->nccl_comm, size, nccl_id_, rank, &config),
-        wait, "ncclCommInitRankConfig");
-    if (status == SYMM_OK) {
-        *made = comm;
-        return SYMM_OK;
+        wait, "ncclCommInitRankConfig", made);
+}
+
+static symm_status nccl_split(struct symm_engine_comm *parent, int color, int size,
+                              const struct symm_engine_wait *wait,
+                              struct symm_engine_comm **made)
+{
+    struct symm_nccl_config config = SYMM_NCCL_CONFIG;
+    struct symm_engine_comm *comm = NULL;
+    symm_status status = comm_new(parent->nccl, size, &comm);
+    int result;
+
+    if (status != SYMM_OK)
+        return status;
+    pthread_mutex_lock(&parent->lock);
+    if (has_ended(parent)) {
+        pthread_mutex_unlock(&parent->lock);
+        comm_free(comm);
+        return was_aborted();
     }
-    if (comm->nccl_comm)
-        (void)comm->nccl->abort(comm->nccl_comm);
-    pthread_mutex_destroy(&comm->lock);
-    free(comm);
-    return status;
+    /* Equal keys: the new ranks are in the order of the parent's. */
+    result =
+        parent->nccl->split(parent->nccl_comm, color < 0 ? SYMM_NCCL_NO_COLOR : color,
+                            0, &comm->nccl_comm, &config);
+    pthread_mutex_unlock(&parent->lock);
+    if (result == SYMM_NCCL_IN_PROGRESS && !comm->nccl_comm)
+        result = SYMM_NCCL_SUCCESS;
+    return comm_made(comm, result, wait, "ncclCommSplit", made);
 }
 
 static void nccl_abort(struct symm_engine_comm *comm)
 {
     struct timespec until;
-    bool locked;
 
-    /* release: pairs with the acquire in nccl_complete */
-    if (__atomic_exchange_n(&comm->aborting, true, __ATOMIC_ACQ_REL))
+    /* release: pairs with the acquire in has_ended */
+    if (__atomic_exchange_n(&comm->ended, true, __ATOMIC_ACQ_REL))
         return;
-    until = symm__until(ABORT_SECONDS);
-    locked = pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &until) == 0;
+    until = symm__until(CALL_SECONDS);
+    if (pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &until) == 0)
+        pthread_mutex_unlock(&comm->lock); /* later calls see that it has ended */
     if (comm->nccl->abort(comm->nccl_comm) != SYMM_NCCL_SUCCESS)
         symm__log(SYMM_LOG_WARN, "ncclCommAbort failed: %s",
                   comm->nccl->last_error(NULL));
-    if (locked)
-        pthread_mutex_unlock(&comm->lock);
 }
 
-/* Finalizes it with the peers; if they do not come in time, aborts it. */
+static symm_status nccl_finalize(struct symm_engine_comm *comm, double until)
+{
+    const struct symm_engine_wait wait = {.until = until};
+    symm_status status;
+
+    pthread_mutex_lock(&comm->lock);
+    status = has_ended(comm)
+                 ? was_aborted()
+                 : nccl_complete(comm, comm->nccl->finalize(comm->nccl_comm), &wait,
+                                 "ncclCommFinalize");
+    /* Either this thread destroys it or another one aborts it. */
+    if (status == SYMM_OK && !__atomic_exchange_n(&comm->ended, true, __ATOMIC_ACQ_REL))
+        status = nccl_check(comm->nccl, comm->nccl->destroy(comm->nccl_comm),
+                            "ncclCommDestroy");
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
 static void nccl_destroy(struct symm_engine_comm *comm)
 {
-    struct symm_engine_wait wait = {.until = symm__now() + END_SECONDS};
-
     if (!comm)
         return;
-    if (!comm->aborting) {
-        if (nccl_complete(comm, comm->nccl->finalize(comm->nccl_comm), &wait,
-                          "ncclCommFinalize") == SYMM_OK)
-            (void)comm->nccl->destroy(comm->nccl_comm);
-        else
-            (void)comm->nccl->abort(comm->nccl_comm);
-    }
-    pthread_mutex_destroy(&comm->lock);
-    free(comm);
+    nccl_abort(comm); /* unless it was finalized or aborted */
+    comm_free(comm);
 }
 
 static symm_status nccl_error(struct symm_engine_comm *comm)
@@ -260,10 +334,10 @@ static symm_status nccl_error(struct symm_engine_comm *comm)
     /* A call that is under way checks by itself. */
     if (pthread_mutex_trylock(&comm->lock) != 0)
         return SYMM_OK;
-    result = comm->aborting ? SYMM_NCCL_SUCCESS
-                            : comm->nccl->async_error(comm->nccl_comm, &state);
+    result = has_ended(comm) ? SYMM_NCCL_SUCCESS
+                             : comm->nccl->async_error(comm->nccl_comm, &state);
     pthread_mutex_unlock(&comm->lock);
-    return nccl_check(comm->nccl, NULL, result == SYMM_NCCL_SUCCESS ? state : result,
+    return nccl_check(comm->nccl, result == SYMM_NCCL_SUCCESS ? state : result,
                       "an operation");
 }
 
@@ -278,9 +352,9 @@ static symm_status nccl_register(struct symm_engine_comm *comm, void *ptr, size_
         return symm__fail_quiet(SYMM_ERR_UNSUPPORTED,
                                 "this NCCL has no ncclCommRegister");
     pthread_mutex_lock(&comm->lock);
-    if (!comm->aborting)
+    if (!has_ended(comm))
         status =
-            nccl_check(comm->nccl, NULL,
+            nccl_check(comm->nccl,
                        comm->nccl->register_memory(comm->nccl_comm, ptr, bytes, handle),
                        "ncclCommRegister");
     pthread_mutex_unlock(&comm->lock);
@@ -291,7 +365,7 @@ static void give_back(struct symm_engine_comm *comm, int (*end)(void *, void *),
                       void *handle, const char *what)
 {
     pthread_mutex_lock(&comm->lock);
-    if (!comm->aborting && end(comm->nccl_comm, handle) != SYMM_NCCL_SUCCESS)
+    if (!has_ended(comm) && end(comm->nccl_comm, handle) != SYMM_NCCL_SUCCESS)
         symm__log(SYMM_LOG_WARN, "%s failed: %s", what, comm->nccl->last_error(NULL));
     pthread_mutex_unlock(&comm->lock);
 }
@@ -304,13 +378,13 @@ static void nccl_deregister(struct symm_engine_comm *comm, void *handle)
 static symm_status nccl_window(struct symm_engine_comm *comm, void *ptr, size_t bytes,
                                void **handle)
 {
-    const struct symm_engine_wait wait = {.until = symm__now() + END_SECONDS * 10};
+    const struct symm_engine_wait wait = {.until = symm__now() + WINDOW_SECONDS};
     symm_status status = SYMM_OK;
 
     if (!comm->nccl->register_window)
         return symm__fail_quiet(SYMM_ERR_UNSUPPORTED, "this NCCL has no windows");
     pthread_mutex_lock(&comm->lock);
-    if (!comm->aborting)
+    if (!has_ended(comm))
         status = nccl_complete(comm,
                                comm->nccl->register_window(comm->nccl_comm, ptr, bytes,
                                                            handle, SYMM_NCCL_SYMMETRIC),
@@ -418,7 +492,7 @@ static const char *call_name(const struct symm_engine_request *request)
     return names[request->kind];
 }
 
-/* Inside a group, ncclInProgress is no error: the end of the group returns the result. */
+/* Inside a group ncclInProgress is no error: the end of the group returns the result. */
 static bool went_well(int result)
 {
     return result == SYMM_NCCL_SUCCESS || result == SYMM_NCCL_IN_PROGRESS;
@@ -511,8 +585,8 @@ static symm_status nccl_run(struct symm_engine_comm *comm,
     symm_status status;
 
     pthread_mutex_lock(&comm->lock);
-    if (__atomic_load_n(&comm->aborting, __ATOMIC_ACQUIRE))
-        status = symm__fail_quiet(SYMM_ERR_ABORTED, "the communicator was aborted");
+    if (has_ended(comm))
+        status = was_aborted();
     else
         status = nccl_complete(comm, queue(comm, requests, count, stream), wait,
                                call_name(requests));
@@ -548,4 +622,7 @@ const struct symm_engine_ops symm__engine_nccl = {
     .window_deregister = nccl_window_end,
     .bootstrap = nccl_bootstrap,
     .deviation = nccl_deviation,
+    .blocks = true,
+    .comm_split = nccl_split,
+    .comm_finalize = nccl_finalize,
 };

@@ -20,7 +20,8 @@
 #define SYMM_NCCL_INVALID_USAGE 5
 #define SYMM_NCCL_REMOTE        6
 #define SYMM_NCCL_IN_PROGRESS   7
-#define SYMM_NCCL_SYMMETRIC     1 /* NCCL_WIN_COLL_SYMMETRIC */
+#define SYMM_NCCL_SYMMETRIC     1    /* NCCL_WIN_COLL_SYMMETRIC */
+#define SYMM_NCCL_NO_COLOR      (-1) /* NCCL_SPLIT_NOCOLOR */
 
 struct symm_nccl_id {
     char bytes[128];
@@ -38,7 +39,7 @@ struct symm_nccl_config {
 #define SYMM_NCCL_CONFIG                                                               \
     {                                                                                  \
         .size = sizeof(struct symm_nccl_config), .magic = 0xcafebeef,                  \
-        .version = SYMM_NCCL_OLDEST, .blocking = 0, .cga_cluster_size = INT_MIN,       \
+        .version = SYMM_NCCL_OLDEST, .blocking = 1, .cga_cluster_size = INT_MIN,       \
         .min_ctas = INT_MIN, .max_ctas = INT_MIN, .net_name = NULL,                    \
         .split_share = INT_MIN                                                         \
     }
@@ -50,6 +51,8 @@ struct symm_nccl_config {
     X(get_id, "ncclGetUniqueId", 0, (struct symm_nccl_id *))                           \
     X(init_rank, "ncclCommInitRankConfig", 0,                                          \
       (void **, int, struct symm_nccl_id, int, struct symm_nccl_config *))             \
+    X(split, "ncclCommSplit", 0,                                                       \
+      (void *, int, int, void **, struct symm_nccl_config *))                          \
     X(finalize, "ncclCommFinalize", 0, (void *))                                       \
     X(destroy, "ncclCommDestroy", 0, (void *))                                         \
     X(abort, "ncclCommAbort", 0, (void *))                                             \

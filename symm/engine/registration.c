@@ -13,12 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/failure.h"
 #include "core/team.h"
 #include "core/trace.h"
+#include "engine/helper.h"
 #include "engine/runtime.h"
+#include "util/clock.h"
 #include "util/hash.h"
 #include "util/log.h"
 #include "util/status.h"
+
+#define WINDOW_SECONDS                                                                 \
+    20.0 /* for the peers to make a window, too; at most the timeout */
 
 /* A call on one piece of memory. */
 struct piece {
@@ -30,14 +36,10 @@ struct piece {
 static symm_status piece_register(void *arg)
 {
     const struct piece *piece = arg;
-    const struct symm_engine_ops *ops = piece->te->team->ctx->engine->ops;
     struct symm_engine_memory *memory = piece->memory;
 
-    if (piece->window)
-        return ops->window_register(piece->te->comm, memory->at, memory->bytes,
-                                    &memory->handle);
-    return ops->memory_register(piece->te->comm, memory->at, memory->bytes,
-                                &memory->handle);
+    return piece->te->team->ctx->engine->ops->memory_register(
+        piece->te->comm, memory->at, memory->bytes, &memory->handle);
 }
 
 static symm_status piece_deregister(void *arg)
@@ -135,10 +137,12 @@ static void on_segment(void *arg, symm_trace_event event, void *ptr, size_t byte
 {
     struct symm_team_engine *te = arg;
 
+    if (__atomic_load_n(&te->ended, __ATOMIC_ACQUIRE))
+        return; /* the abort has ended all registrations */
     pthread_mutex_lock(&te->lock);
-    if (!te->ended && event == SYMM_TRACE_ALLOC && te->team->ctx->engine->registers)
+    if (event == SYMM_TRACE_ALLOC && te->team->ctx->engine->registers)
         appeared(te, ptr, bytes);
-    else if (!te->ended && event == SYMM_TRACE_FREE)
+    else if (event == SYMM_TRACE_FREE)
         went(te, ptr);
     pthread_mutex_unlock(&te->lock);
 }
@@ -202,27 +206,83 @@ static symm_status compare(symm_team *team, const char *what, uint64_t mine, boo
     return status;
 }
 
+/* Makes a window, on a helper thread: it waits for the peers. */
+struct window_job {
+    struct symm_helper_job job;
+    const struct symm_engine_ops *ops;
+    struct symm_engine_comm *comm;
+    struct symm_engine_memory memory;
+};
+
+static symm_status run_window(struct symm_helper_job *job)
+{
+    struct window_job *window = (struct window_job *)job;
+
+    return window->ops->window_register(window->comm, window->memory.at,
+                                        window->memory.bytes, &window->memory.handle);
+}
+
+/* A registration that does not return is ended by an abort, so the team has no engine then. */
+static symm_status window_late(struct symm_team_engine *te, double seconds)
+{
+    symm_team *team = te->team;
+    symm_status status = symm__team_fail(
+        team, SYMM_ERR_TIMEOUT,
+        "rank %d: %s has made no window within %g s; its communicator was aborted; "
+        "SYMM_NCCL_WINDOW=0 does without",
+        team->ctx->rank, team->ctx->engine->version, seconds);
+
+    symm__engine_team_abort(team);
+    /* The thread may return only now; that of the communicator's end does not wait for it. */
+    __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
+    return status;
+}
+
+static symm_status window_make(struct symm_team_engine *te,
+                               struct symm_engine_memory *memory)
+{
+    const double timeout = te->team->ctx->timeout;
+    const double seconds = timeout < WINDOW_SECONDS ? timeout : WINDOW_SECONDS;
+    const struct symm_engine_wait wait = {.until = symm__now() + seconds};
+    struct window_job *window = calloc(1, sizeof(*window));
+    symm_status status;
+
+    if (!window)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a window");
+    window->job.run = run_window;
+    window->ops = te->team->ctx->engine->ops;
+    window->comm = te->comm;
+    window->memory = *memory;
+    if (!symm__helper_run(te->team->ctx, &window->job, &wait, &status))
+        return window_late(te, seconds);
+    *memory = window->memory;
+    free(window);
+    return status == SYMM_OK ? SYMM_OK
+                             : symm__engine_reported(te->team->ctx, status, "");
+}
+
 /* Registers one segment, after those that have a window. */
 static symm_status register_one(struct symm_team_engine *te,
                                 const struct symm_segment *segment)
 {
-    const symm_team *team = te->team;
-    struct piece piece = {.te = te, .window = true};
+    struct symm_engine_memory memory = {.at = segment_address(te->team, segment),
+                                        .bytes = segment->bytes};
     symm_status status;
 
+    if (__atomic_load_n(&te->ended, __ATOMIC_ACQUIRE))
+        return symm__fail_quiet(SYMM_ERR_ABORTED, "the communicator was aborted");
     pthread_mutex_lock(&te->lock);
-    status = te->ended ? SYMM_ERR_ABORTED
-                       : reserve(&te->window, te->window_count, &te->window_capacity);
-    if (status == SYMM_OK) {
-        piece.memory = &te->window[te->window_count];
-        *piece.memory = (struct symm_engine_memory){segment_address(team, segment),
-                                                    segment->bytes, NULL};
-        status = symm__engine_within(team->ctx, false, piece_register, &piece);
-        if (status == SYMM_OK)
-            te->window_count++;
-    }
+    status = reserve(&te->window, te->window_count, &te->window_capacity);
     pthread_mutex_unlock(&te->lock);
-    return status == SYMM_OK ? SYMM_OK : symm__engine_reported(team->ctx, status, "");
+    if (status == SYMM_OK)
+        status = window_make(te, &memory);
+    if (status != SYMM_OK)
+        return status;
+    pthread_mutex_lock(
+        &te->lock); /* only rendezvous adds windows, so there is still room */
+    te->window[te->window_count++] = memory;
+    pthread_mutex_unlock(&te->lock);
+    return SYMM_OK;
 }
 
 /*
@@ -282,5 +342,5 @@ symm_status symm__engine_windows(symm_team *team)
         return status;
     if (!same)
         windows_end(te, why);
-    return SYMM_OK;
+    return symm__team_failed(team);
 }

@@ -18,6 +18,8 @@
 #include "engine/engine.h"
 #include "select/select.h"
 
+struct symm_helpers;
+
 /* ctx->engine: what was loaded; NULL: calls go to no engine. */
 struct symm_engine_use {
     const struct symm_engine_ops *ops; /* the table, NULL: none is in use */
@@ -27,7 +29,9 @@ struct symm_engine_use {
     bool registers; /* memory, as segments come and go */
     bool windows;   /* at each rendezvous */
     bool pairs;     /* two ranks that send have a communicator of their own */
-    uint32_t state; /* enum engine_state in load.c */
+    struct symm_helpers *helpers; /* helper.h; NULL: none yet, or not needed; owned */
+    struct symm_engine_use *next; /* of those that outlive their context (load.c) */
+    uint32_t state;               /* enum engine_state in load.c */
     char version[64];
     char why[192]; /* none is in use */
 };
@@ -46,7 +50,8 @@ struct symm_team_engine {
     struct symm_engine_comm *rail;   /* of a team over several hosts: hierarchical.h */
     struct symm_engine_comm **pairs; /* [size]; NULL: not made; owned */
     pthread_mutex_t lock;
-    bool ended; /* aborted: nothing may be called */
+    bool ended; /* atomic: aborted, nothing may be called */
+    bool left;  /* atomic: a helper thread may still use a communicator */
     bool hooked, windows;
     int hook;
     struct symm_engine_memory *memory, *window; /* owned */
@@ -104,7 +109,7 @@ symm_status symm__engine_stop(void *team);
 /* ---- registration.c: registration -------------------------------------------------------- */
 
 void symm__engine_memory_open(struct symm_team_engine *te);
-/* All of it, before an abort or the end; with te->lock. */
+/* All of it, before the communicator's end, once the hook has gone. */
 void symm__engine_memory_drop(struct symm_team_engine *te);
 void symm__engine_memory_close(struct symm_team_engine *te); /* drops the hook */
 /* Inside symm_rendezvous, once memory is shared: windows of new segments. Collective. */
