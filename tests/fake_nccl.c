@@ -267,15 +267,19 @@ FAKE_API int ncclCommInitRank(void **made, int size, struct symm_nccl_id id, int
     return ncclCommInitRankConfig(made, size, id, rank, &config);
 }
 
-/* Waits until all ranks have the number in this field of theirs. */
-static void meet_split(const struct fake_comm *comm, uint64_t number, bool taken)
+/* Waits until all ranks have the number in this field of theirs; false: an abort came first. */
+static bool meet_split(struct fake_comm *comm, uint64_t number, bool taken)
 {
     for (int r = 0; r < comm->size; r++) {
         struct fake_split *split = &comm->shared->split[r];
 
-        while (atomic_load(taken ? &split->taken : &split->given) < number)
+        while (atomic_load(taken ? &split->taken : &split->given) < number) {
+            if (atomic_load(&comm->abort))
+                return false;
             pause_shortly();
+        }
     }
+    return true;
 }
 
 /* The rank's place among those of its color; *first: the rank of its place 0. */
@@ -309,14 +313,14 @@ static int split(struct fake_comm *parent, int color, int key, void **made,
     char path[sizeof(own->path)];
     int first, size, place;
 
-    meet_split(parent, number - 1, true);
-    if (ncclGetUniqueId(&id) != 0)
+    if (!meet_split(parent, number - 1, true) || ncclGetUniqueId(&id) != 0)
         return SYSTEM_ERROR;
     own->color = color;
     own->key = key;
     snprintf(own->path, sizeof(own->path), "%.63s", id.bytes);
     atomic_store(&own->given, number);
-    meet_split(parent, number, false);
+    if (!meet_split(parent, number, false))
+        return INTERNAL_ERROR;
     place = split_place(parent, &first, &size);
     snprintf(path, sizeof(path), "%s", parent->shared->split[first].path);
     atomic_store(&own->taken, number);

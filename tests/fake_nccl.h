@@ -12,7 +12,7 @@
  * Communicators block, as NCCL's do unless NCCL_COMM_BLOCKING=0; then calls answer "in
  * progress" a few times.
  *
- * Environment, read at each call:
+ * Environment, read at each call; a symbol may be a list with commas:
  *  FAKE_NCCL_VERSION=n       22809 by default
  *  FAKE_NCCL_FAIL=symbol     this function fails (ncclSystemError); symbol@r: on rank r only
  *  FAKE_NCCL_HANG=symbol     likewise: a creation does not end; an operation is queued and

@@ -56,13 +56,18 @@ uint64_t fake_nccl_calls(const char *symbol)
 
 bool fake_nccl_named(const char *variable, const char *symbol, int rank)
 {
-    const char *value = getenv(variable), *at;
+    const char *at = getenv(variable);
     size_t length = strlen(symbol);
 
-    if (!value || strncmp(value, symbol, length) != 0)
-        return false;
-    at = value + length;
-    return *at == '\0' || (*at == '@' && atoi(at + 1) == rank);
+    for (; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, symbol, length) != 0)
+            continue;
+        if (at[length] == '\0' || at[length] == ',' ||
+            (at[length] == '@' && atoi(at + length + 1) == rank))
+            return true;
+    }
+    return false;
 }
 
 static atomic_int stuck;

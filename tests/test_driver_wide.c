@@ -222,6 +222,160 @@ static void test_many(void **state)
     }
 }
 
+/* ---- Communicators ---------------------------------------------------------------- */
+
+/* Made by an id, and by a split, in this process so far. */
+static int check_made(uint64_t by_id, uint64_t by_split, const char *when)
+{
+    uint64_t ids = engine_calls("ncclCommInitRankConfig"),
+             splits = engine_calls("ncclCommSplit");
+
+    CHECK_MESSAGE(ids == by_id && splits == by_split,
+                  "%s: %d communicators by an id and %d by a split", when, (int)ids,
+                  (int)splits);
+    return 0;
+}
+
+static int sum(struct engine_stage *s, symm_team *team)
+{
+    const symm_call call = {.size = sizeof(call), .stream = s->stream, .site = "sum"};
+
+    CHECK_OK(symm_all_reduce(team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                             SYMM_SUM, &call, NULL));
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, HARNESS_AMPLE));
+    return 0;
+}
+
+static int transpose(struct engine_stage *s, symm_team *team)
+{
+    const symm_call call = {.size = sizeof(call), .stream = s->stream, .site = "all"};
+
+    CHECK_OK(symm_all_to_all(team, s->in.device, s->out.device, 10, SYMM_INT32, &call,
+                             NULL));
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, HARNESS_AMPLE));
+    return 0;
+}
+
+/* The first and the last rank send each other, and themselves, a number. */
+static int messages(struct engine_stage *s, symm_team *team)
+{
+    const symm_call call = {.size = sizeof(call), .stream = s->stream, .site = "p2p"};
+    symm_p2p_op ops[4];
+    int peers[2] = {s->rank, s->n - 1 - s->rank};
+
+    if (s->rank != 0 && s->rank != s->n - 1)
+        return 0;
+    CHECK_ZERO(give(s, 2));
+    for (int i = 0; i < 4; i++)
+        ops[i] = (symm_p2p_op){.size = sizeof(ops[i]),
+                               .kind = i < 2 ? SYMM_P2P_SEND : SYMM_P2P_RECV,
+                               .ptr = (i < 2 ? s->in.device : s->out.device) +
+                                      (size_t)(i % 2) * sizeof(int32_t),
+                               .count = 1,
+                               .dtype = SYMM_INT32,
+                               .peer = peers[i % 2]};
+    CHECK_OK(symm_p2p_batch(team, ops, 4, &call, NULL));
+    CHECK_ZERO(take(s, 2));
+    for (size_t i = 0; i < 2; i++)
+        CHECK_MESSAGE(host_of(&s->out)[i] == value(peers[i], i), "from %d", peers[i]);
+    return 0;
+}
+
+/* Communicators are made by the calls that need them. */
+static int body_on_demand(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    symm_team *team = NULL;
+    bool end;
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    end = s.rank == 0 || s.rank == s.n - 1;
+    CHECK_ZERO(check_made(0, 0, "at the start"));
+    CHECK_ZERO(sum(&s, s.team));
+    CHECK_ZERO(check_made(1, 0, "the rail"));
+    CHECK_ZERO(transpose(&s, s.team));
+    CHECK_ZERO(sum(&s, s.team));
+    CHECK_ZERO(check_made(2, 0, "all ranks"));
+    CHECK_OK(symm_team_split(s.team, 0, s.rank, &team));
+    CHECK_ZERO(check_made(2, 0, "a team over the hosts"));
+    CHECK_ZERO(transpose(&s, team));
+    CHECK_ZERO(check_made(3, 0, "all ranks of that"));
+    CHECK_ZERO(sum(&s, team));
+    CHECK_ZERO(check_made(3, 1, "its rail"));
+    CHECK_ZERO(sum(&s, team));
+    CHECK_ZERO(messages(&s, team));
+    CHECK_ZERO(check_made(end ? 5 : 3, 1, "a pair, and a rank alone"));
+    CHECK_ZERO(messages(&s, team));
+    CHECK_ZERO(check_made(end ? 5 : 3, 1, "the same again"));
+    symm_team_destroy(team);
+    CHECK_OK(symm_team_split(s.team, s.rank / 2, s.rank, &team));
+    CHECK_ZERO(check_made(end ? 5 : 3, 2, "a team of one host"));
+    CHECK_ZERO(sum(&s, team));
+    symm_team_destroy(team);
+    engine_close(&s);
+    return 0;
+}
+
+/* One rank on each host: the rail is all ranks. */
+static int body_single(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    CHECK_ZERO(sum(&s, s.team));
+    CHECK_ZERO(transpose(&s, s.team));
+    CHECK_ZERO(check_made(1, 0, "one for both"));
+    engine_close(&s);
+    return 0;
+}
+
+static void test_on_demand(void **state)
+{
+    static char layouts[][8] = {"aabb", "abc"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct harness h = {.ranks = (int)strlen(layouts[i]),
+                            .body = i == 0 ? body_on_demand : body_single,
+                            .arg = layouts[i],
+                            .configure = configure};
+
+        assert_int_equal(harness_run(&h), 0);
+    }
+}
+
+/* A communicator that cannot be made on demand: all ranks get the error of that rank, and the
+ * team can make it later. */
+static int body_unmade(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    const symm_call call = {.size = sizeof(call), .site = "unmade"};
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    if (s.rank == 1)
+        setenv("FAKE_NCCL_FAIL", "ncclGetUniqueId", 1);
+    CHECK(symm_all_reduce(s.team, s.in.device, s.out.device, COUNT, SYMM_INT32,
+                          SYMM_SUM, &call, NULL) != SYMM_OK);
+    CHECK_ERROR("rank 1: no id for a communicator: ncclGetUniqueId failed");
+    unsetenv("FAKE_NCCL_FAIL");
+    CHECK_ZERO(sum(&s, s.team));
+    engine_close(&s);
+    return 0;
+}
+
+static void test_unmade(void **state)
+{
+    static char layout[] = "aabb";
+    struct harness h = {
+        .ranks = 4, .body = body_unmade, .arg = layout, .configure = configure};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+}
+
 struct late {
     char layout[8]; /* first: configure's argument */
     _Atomic int over;
@@ -319,8 +473,9 @@ static void test_aborted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hosts), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_late), cmocka_unit_test(test_aborted)};
+        cmocka_unit_test(test_hosts),     cmocka_unit_test(test_many),
+        cmocka_unit_test(test_on_demand), cmocka_unit_test(test_unmade),
+        cmocka_unit_test(test_late),      cmocka_unit_test(test_aborted)};
 
     engine_suite();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_engine_nccl_stuck.c - calls of NCCL that do not return, or fail: an all_reduce, the
- * making of a communicator, its abort, its end. Every rank gets a named error within the
+ * making of a communicator, a split, an abort, an end. Every rank gets a named error within the
  * deadline, the next team works, and no thread is left but one that is still in NCCL. Without
  * such a fault no call makes a thread.
  * ctest: cost 30
@@ -317,11 +317,14 @@ static int unmade(symm_ctx *ctx, void *arg)
 static void test_unmade(void **state)
 {
     struct making makings[] = {
-        {{"FAKE_NCCL_STUCK", "ncclCommInitRankConfig@1", NULL, NULL, 1, false},
+        {{"FAKE_NCCL_STUCK", "ncclCommInitRankConfig@1", "FAKE_NCCL_FAIL",
+          "ncclCommSplit", 1, false},
          "NCCL 2.28.9 has not made it on rank"},
-        {{"FAKE_NCCL_STUCK", "ncclCommInitRankConfig", NULL, NULL, 1, false},
+        {{"FAKE_NCCL_STUCK", "ncclCommInitRankConfig", "FAKE_NCCL_FAIL",
+          "ncclCommSplit", 1, false},
          "NCCL 2.28.9 has not made it on rank"},
-        {{"FAKE_NCCL_FAIL", "ncclCommInitRankConfig", NULL, NULL, 0, false},
+        {{"FAKE_NCCL_FAIL", "ncclCommSplit,ncclCommInitRankConfig", NULL, NULL, 0,
+          false},
          "ncclCommInitRankConfig failed with unhandled system error"},
     };
 
@@ -329,6 +332,91 @@ static void test_unmade(void **state)
     for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]); i++)
         assert_int_equal(
             engine_run(unmade, RANKS, HARNESS_PROCESSES, &makings[i], NULL, 3), 0);
+}
+
+/* A split that fails or is stuck: the team is made by an id. The parent's communicator, in which a
+ * thread is, has been aborted; the parent says so at its next call of the engine. */
+static int unsplit(symm_ctx *ctx, void *arg)
+{
+    const struct fault *fault = arg;
+    struct engine_stage s;
+    const symm_call call = {
+        .size = sizeof(call), .site = "parent", .algorithm = "engine"};
+    symm_status status;
+    int before;
+
+    CHECK_ZERO(engine_open(&s, ctx));
+    CHECK_ZERO(next_team(&s));
+    CHECK(engine_calls("ncclCommSplit") == 1 &&
+          engine_calls("ncclCommInitRankConfig") == 1);
+    before = threads();
+    fault_set(fault, true);
+    CHECK_ZERO(next_team(&s));
+    fault_set(fault, false);
+    CHECK(engine_calls("ncclCommInitRankConfig") == 2);
+    CHECK_MESSAGE(threads_settle(before + fault->left) <= before + fault->left,
+                  "%d threads, then %d", before, threads());
+    CHECK_ZERO(next_team(&s));
+    status = reduce_all(&s, s.team, &call);
+    CHECK_MESSAGE(status == (fault->left ? SYMM_ERR_ABORTED : SYMM_OK), "%s",
+                  symm_status_name(status));
+    if (fault->left)
+        CHECK_ERROR(
+            "all_reduce at site 'parent' failed in NCCL 2.28.9: the communicator "
+            "was aborted");
+    engine_close(&s);
+    return 0;
+}
+
+static void test_unsplit(void **state)
+{
+    struct fault faults[] = {
+        {.name = "FAKE_NCCL_FAIL", .value = "ncclCommSplit"},
+        {.name = "FAKE_NCCL_STUCK", .value = "ncclCommSplit@1", .left = 1},
+        {.name = "FAKE_NCCL_STUCK", .value = "ncclCommSplit", .left = 1},
+    };
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            engine_run(unsplit, RANKS, HARNESS_PROCESSES, &faults[i], NULL, 4), 0);
+}
+
+/* While an operation may be under way on any rank, and once a graph has one, teams are made by an
+ * id. */
+static int undivided(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    symm_call call = {.size = sizeof(call), .site = "busy", .algorithm = "engine"};
+    symm_team *team = NULL;
+    struct driver d;
+    CUgraph graph;
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    CHECK_ZERO(driver_load(&d));
+    call.stream = s.stream;
+    call.timeout = 2;
+    if (s.rank == 1)
+        CHECK_CU(d.begin_capture(s.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (s.rank == 1) {
+        CHECK_OK(reduce(&s, s.team, &call, NULL));
+        CHECK_CU(d.end_capture(s.stream, &graph));
+        CHECK_CU(d.graph_destroy(graph));
+    }
+    CHECK_OK(symm_team_split(s.team, 0, s.rank, &team));
+    CHECK(engine_calls("ncclCommSplit") == 0 &&
+          engine_calls("ncclCommInitRankConfig") == 2);
+    CHECK_OK(reduce_all(&s, team, &call));
+    symm_team_destroy(team);
+    engine_close(&s);
+    return 0;
+}
+
+static void test_undivided(void **state)
+{
+    (void)state;
+    assert_int_equal(engine_run(undivided, RANKS, HARNESS_PROCESSES, NULL, NULL, 0), 0);
 }
 
 /* The first communicator: no rank starts. */
@@ -489,6 +577,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_held),       cmocka_unit_test(test_dies),
         cmocka_unit_test(test_fails),      cmocka_unit_test(test_unmade),
+        cmocka_unit_test(test_unsplit),    cmocka_unit_test(test_undivided),
         cmocka_unit_test(test_not_at_all), cmocka_unit_test(test_unended),
         cmocka_unit_test(test_windows),    cmocka_unit_test(test_threadless)};
 

@@ -451,7 +451,10 @@ symm_status symm__collective(symm_team *team, const struct symm_request *rq,
             return status;
         call = &copy;
     }
-    status = symm__channel_enter(team, call->stream, &channel);
+    if (__builtin_expect(team->hierarchy != NULL, 0) && team->device_ops)
+        status = symm__hierarchical_open(team, rq, call);
+    if (status == SYMM_OK)
+        status = symm__channel_enter(team, call->stream, &channel);
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
     if (team->device_ops && !team->hierarchy) {

@@ -126,6 +126,71 @@ symm_status symm__hierarchical_choose(const symm_team *team,
     return SYMM_OK;
 }
 
+/* The team and its part on this host fail together: waits in either team end. */
+static symm_status fail_both(symm_team *team, symm_status status)
+{
+    symm_team *node = team->hierarchy->local_team;
+    symm_status failed = symm__team_failed(team);
+
+    if (failed == SYMM_OK) {
+        failed = symm__team_failed(node);
+        if (failed == SYMM_OK)
+            return status; /* an argument, or memory: nothing has begun, or all refused */
+        (void)symm__team_fail(team, failed, "%s", node->failure);
+    }
+    if (team->device_ops)
+        team->device_ops->abort(node, failed);
+    symm__engine_team_abort(team);
+    return symm__team_failed(team);
+}
+
+/* ---- Communicators ---------------------------------------------------------------- */
+
+/* With one rank on each host the rail has all ranks. */
+static bool rail_is_all(const symm_team *team)
+{
+    return team->hierarchy->rail_count == team->size;
+}
+
+/* Whether the steps of the call (see `steps`) are the engine's over all ranks. */
+static bool is_flat(const symm_team *team, const struct symm_request *rq,
+                    const symm_call *call)
+{
+    const enum symm_kind kind = symm__kind_moves(rq->kind);
+    const size_t count = rq->norm ? rq->norm->rows * rq->norm->hidden : rq->count;
+
+    if (kind == SYMM_KIND_BARRIER || count == 0)
+        return false;
+    return (call->algorithm && strcmp(call->algorithm, "engine") == 0) ||
+           way_of(team->hierarchy, kind, rq->dtype, rq->op) == FLAT;
+}
+
+symm_status symm__hierarchical_open(symm_team *team, const struct symm_request *rq,
+                                    const symm_call *call)
+{
+    const char *site = call->site ? call->site : "";
+    bool all, told;
+    symm_status status;
+
+    if (!team->engine || symm_dtype_size(rq->dtype) == 0 ||
+        (unsigned)rq->op > SYMM_BXOR)
+        return SYMM_OK; /* the call is refused */
+    all = rail_is_all(team) || is_flat(team, rq, call);
+    if (__builtin_expect(symm__engine_has(team->engine, all), 1))
+        return SYMM_OK;
+    status = symm__engine_need(
+        team, all, call->timeout > 0 ? call->timeout : team->ctx->timeout, &told);
+    if (status == SYMM_OK || told)
+        return status;
+    status = symm__engine_failed(team, status, symm__kind_name(rq->kind), site);
+    return fail_both(team, status);
+}
+
+static struct symm_engine_comm *rail_of(const struct run *run)
+{
+    return rail_is_all(run->team) ? run->engine->comm : run->engine->rail;
+}
+
 /* ---- Steps ------------------------------------------------------------------------ */
 
 static enum symm_kind kind_of(const struct run *run)
@@ -234,10 +299,10 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
                            void *out, size_t count, int root)
 {
     const struct symm_engine_request step = step_of(run, kind, in, out, count, root);
-    symm_status status = announce(run, run->engine->rail, run->hierarchy->rail,
-                                  run->hierarchy->rail_count);
+    symm_status status =
+        announce(run, rail_of(run), run->hierarchy->rail, run->hierarchy->rail_count);
 
-    return status == SYMM_OK ? engine_run(run, run->engine->rail, &step) : status;
+    return status == SYMM_OK ? engine_run(run, rail_of(run), &step) : status;
 }
 
 /* Where the whole input may be read while the output is written, as NCCL does. All_to_all
@@ -388,13 +453,13 @@ static symm_status leaders_meet(struct run *run)
     symm_status status;
 
     if (!run->team->device_ops)
-        return announce(run, run->engine->rail, run->hierarchy->rail,
+        return announce(run, rail_of(run), run->hierarchy->rail,
                         run->hierarchy->rail_count);
     status = symm__workspace_get(run->channel, sizeof(uint64_t), &number);
     step = step_of(run, SYMM_KIND_ALL_REDUCE, number, number, 1, 0);
     step.dtype = SYMM_INT32;
     step.op = SYMM_MAX;
-    return status == SYMM_OK ? engine_run(run, run->engine->rail, &step) : status;
+    return status == SYMM_OK ? engine_run(run, rail_of(run), &step) : status;
 }
 
 static symm_status barrier(struct run *run)
@@ -455,24 +520,6 @@ static symm_status steps(struct run *run)
 
 /* ---- Running ----------------------------------------------------------------------- */
 
-/* The team and its part on this host fail together: waits in either team end. */
-static symm_status fail_both(struct run *run, symm_status status)
-{
-    symm_team *team = run->team, *node = run->hierarchy->local_team;
-    symm_status failed = symm__team_failed(team);
-
-    if (failed == SYMM_OK) {
-        failed = symm__team_failed(node);
-        if (failed == SYMM_OK)
-            return status; /* an argument, or memory: nothing has begun, or all refused */
-        (void)symm__team_fail(team, failed, "%s", node->failure);
-    }
-    if (team->device_ops)
-        team->device_ops->abort(node, failed);
-    symm__engine_team_abort(team);
-    return symm__team_failed(team);
-}
-
 uint64_t symm__hierarchical_ticket(symm_team *team)
 {
     return __atomic_add_fetch(&team->hierarchy->tickets, 1, __ATOMIC_RELAXED);
@@ -517,7 +564,7 @@ static symm_status run_steps(struct symm_team_channel *channel,
     if (status == SYMM_OK)
         status = steps(&run);
     if (status != SYMM_OK)
-        status = fail_both(&run, status);
+        status = fail_both(team, status);
     pass_turn(team, ticket);
     return status;
 }

@@ -5,6 +5,8 @@
  * A hierarchical team has its ranks on this host as a team of their own (`local_team`), and, by
  * its engine, a communicator of all its ranks and one of its rail: the ranks with
  * the same place on each host, if all hosts have equally many; else the first rank of each.
+ * On a device each of the two is made by the first call that needs it, which all ranks make; with
+ * one rank on each host they are one.
  * A collective is steps of both: kernels over symmetric memory on each host, the engine
  * between them.
  *
@@ -24,12 +26,16 @@
 #ifndef SYMM_CALL_HIERARCHICAL_H
 #define SYMM_CALL_HIERARCHICAL_H
 
+#include "call/request.h"
 #include "core/team.h"
 #include "engine/runtime.h"
 
 symm_status symm__hierarchical_choose(const symm_team *team,
                                       const struct symm_select_query *query,
                                       struct symm_prepared_call *entry) SYMM_MUST_CHECK;
+/* Before a call on a device, without a lock: makes the communicators that it needs. */
+symm_status symm__hierarchical_open(symm_team *team, const struct symm_request *rq,
+                                    const symm_call *call) SYMM_MUST_CHECK;
 /* Takes the next ticket: calls of a team run in ticket order over all streams. */
 uint64_t symm__hierarchical_ticket(symm_team *team);
 symm_status symm__host_hierarchical(struct symm_state *state,

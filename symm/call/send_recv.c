@@ -3,7 +3,8 @@
  * send_recv.c - sends and receives, of any memory: through rings in the pads (ring.h), or by the
  * team's engine.
  *
- * Engine: a batch is one group: its operations may complete in any order. With SYMM_P2P_PAIRS=1
+ * Engine: a batch is one group: its operations may complete in any order. With SYMM_P2P_PAIRS=1,
+ * and on a device in a team over several hosts, where one of all ranks may not be there,
  * each pair of ranks has its own communicator, which both ranks make at its first use. A batch
  * makes and uses them in ascending order of the pairs, so batches cannot wait for each other in a
  * circle.
@@ -171,8 +172,7 @@ static symm_status check_by_engine(const char *what, const symm_team *team,
 }
 
 static symm_status make(const char *what, symm_team *team, const symm_p2p_op *ops,
-                        int count, const char *site, bool rings,
-                        struct batch **made)
+                        int count, const char *site, bool rings, struct batch **made)
 {
     struct batch *batch;
     symm_status status = SYMM_OK;
@@ -248,6 +248,11 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
                                  batch->site);
 }
 
+static bool uses_pairs(const symm_team *team)
+{
+    return team->ctx->engine->pairs || (team->device_ops && team->hierarchy);
+}
+
 /* The team's own communicator, or one for each pair: there ranks are 0 and 1. */
 static symm_status run(struct batch *batch, void *stream, symm_work **work)
 {
@@ -259,16 +264,16 @@ static symm_status run(struct batch *batch, void *stream, symm_work **work)
     if (batch->messages)
         return symm__ring_run(team, batch->messages, batch->count, batch->timeout,
                               batch->what, batch->site);
-    comm = team->engine->comm;
-    if (!team->ctx->engine->pairs)
-        return run_part(batch, comm, batch->requests, batch->count, stream, work);
+    if (!uses_pairs(team))
+        return run_part(batch, team->engine->comm, batch->requests, batch->count,
+                        stream, work);
     for (int i = 0, count; i < batch->count && status == SYMM_OK; i += count) {
         struct symm_engine_request *first = &batch->requests[i];
         int peer = first->peer;
 
         for (count = 0; i + count < batch->count && first[count].peer == peer;)
             count++;
-        if (peer == team->rank) {
+        if (peer == team->rank && !team->hierarchy) {
             status = run_part(batch, team->engine->comm, first, count, stream,
                               i + count == batch->count ? work : NULL);
             continue;
@@ -381,7 +386,8 @@ static symm_status choose(const char *what, const symm_team *team,
     if (!*rings && !team->engine)
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
-            "%s needs an engine (NCCL or MPI) here, which this team does not have (%s); "
+            "%s needs an engine (NCCL or MPI) here, which this team does not have "
+            "(%s); "
             "symm_put_signal and symm_signal_wait do it over symmetric memory",
             what,
             team->ctx->engine && *team->ctx->engine->why ? team->ctx->engine->why

@@ -202,6 +202,7 @@ struct symm_cuda_wait {
     /* The calling thread is in the engine, until this time at most; with the lock. */
     bool inside;
     double until;
+    bool pending; /* it counts in the team's symm_team_engine */
     char what[64]; /* for sentences */
 };
 /* Both in a scope. begin: copies `about` and records the first event; *begun is NULL if the

@@ -139,6 +139,8 @@ static void wait_end(struct symm_cuda_launcher *launcher, struct symm_cuda_wait 
 
 static void wait_free(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait)
 {
+    if (wait->pending) /* release: what was begun before is over, see symm__engine_divisible */
+        __atomic_sub_fetch(&wait->team->engine->pending, 1, __ATOMIC_RELEASE);
     if (wait->before)
         symm__cuda_event_release(launcher, wait->before);
     if (wait->after)
@@ -175,6 +177,18 @@ static void wait_list(struct symm_cuda_launcher *launcher, struct symm_cuda_wait
     pthread_mutex_unlock(&launcher->lock);
 }
 
+/* What symm__engine_divisible asks. */
+static void count_pending(struct symm_cuda_wait *wait, bool captured)
+{
+    struct symm_team_engine *te = wait->team->engine;
+
+    wait->pending = wait->comm == te->comm;
+    if (wait->pending)
+        __atomic_add_fetch(&te->pending, 1, __ATOMIC_RELAXED);
+    if (wait->pending && captured)
+        __atomic_store_n(&te->captured, true, __ATOMIC_RELAXED);
+}
+
 symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream stream,
                                   const struct symm_cuda_wait *about,
                                   struct symm_cuda_wait **begun)
@@ -200,6 +214,7 @@ symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream 
     if (wait->comm) {
         wait->inside = true;
         wait->until = symm__now() + wait->timeout;
+        count_pending(wait, captured);
         wait_list(launcher, wait);
     }
     return SYMM_OK;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "core/failure.h"
+#include "engine/comm_end.h"
 #include "engine/helper.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
@@ -25,13 +26,13 @@
 
 #define CREATE_PART   0.75 /* of the timeout; the rest is for the exchange of statuses */
 #define ALONE_SECONDS 3.0  /* for a member that has gone on to the next step */
-#define END_SECONDS   2.0  /* for the peers to end a communicator, too */
-#define ABORT_SECONDS 2.0  /* for an abort, after which its thread is left */
-#define LEAST_SECONDS 0.1  /* of that for each communicator of a team */
+#define SPLIT_PART    0.5  /* of the timeout; the rest is for making one by an id */
+#define IDLE_SECONDS  0.02 /* for the watchdog to see that operations are over */
+#define LOOK_SECONDS  0.001
 
 /* What members send each other before and after. */
 struct wire_made {
-    int32_t status;
+    int32_t status, divisible;
     char sentence[384];
     struct symm_engine_id id;
 };
@@ -39,18 +40,27 @@ struct wire_made {
 /* One communicator in the making. */
 struct making {
     symm_team *team;
-    const int *members; /* team ranks, ascending */
+    const int *members; /* team ranks, ascending; NULL: all */
     int count, index;   /* of the own rank among them */
     struct symm_engine_id id;
     double until;
     double alone; /* when a member was first seen to have gone on; 0: not yet */
     bool pair;    /* no final status exchange: a member may return before others know */
+    int color, size;      /* for a split: of the new communicator */
+    bool asks, divisible; /* whether all members could split the team's communicator */
+    bool left;            /* a step has not returned */
     struct symm_engine_comm *comm;
 };
 
-static struct wire_made wire_of(symm_status status, const struct symm_engine_id *id)
+static int member_of(const struct making *making, int index)
 {
-    struct wire_made wire = {.status = status};
+    return making->members ? making->members[index] : index;
+}
+
+static struct wire_made wire_of(symm_status status, const struct symm_engine_id *id,
+                                bool divisible)
+{
+    struct wire_made wire = {.status = status, .divisible = divisible};
 
     if (status != SYMM_OK)
         snprintf(wire.sentence, sizeof(wire.sentence), "%s", symm_last_error());
@@ -61,8 +71,9 @@ static struct wire_made wire_of(symm_status status, const struct symm_engine_id 
 
 /* The status and sentence of the first member that has failed. */
 static symm_status all_well(const symm_team *team,
-                            const struct symm_oob_message *messages)
+                            const struct symm_oob_message *messages, bool *divisible)
 {
+    *divisible = true;
     for (int m = 0; m < team->size; m++) {
         struct wire_made wire;
         char sentence[SYMM_ERROR_BYTES];
@@ -72,6 +83,7 @@ static symm_status all_well(const symm_team *team,
                               team->world_rank[m]);
         memcpy(&wire, messages[m].bytes, sizeof(wire));
         wire.sentence[sizeof(wire.sentence) - 1] = '\0';
+        *divisible = *divisible && wire.divisible != 0;
         if (wire.status == SYMM_OK)
             continue;
         snprintf(sentence, sizeof(sentence), "rank %d: %s", team->world_rank[m],
@@ -114,7 +126,7 @@ static symm_status making_stop(void *arg)
         return status;
 
     for (int i = 0; i < making->count && ctx->oob.alive; i++) {
-        int rank = making->team->world_rank[making->members[i]];
+        int rank = making->team->world_rank[member_of(making, i)];
 
         if (rank == ctx->rank)
             continue;
@@ -142,6 +154,8 @@ struct make_job {
     const struct symm_engine_ops *ops;
     struct symm_engine *engine;
     struct symm_engine_id id;
+    struct symm_engine_comm *parent;
+    int color;
     int rank, size;
     struct symm_engine_wait wait;
     struct symm_engine_comm *comm;
@@ -161,6 +175,14 @@ static symm_status run_create(struct symm_helper_job *job)
 
     return make->ops->comm_create(make->engine, &make->id, make->rank, make->size,
                                   make->world_rank, &make->wait, &make->comm);
+}
+
+static symm_status run_split(struct symm_helper_job *job)
+{
+    struct make_job *make = (struct make_job *)job;
+
+    return make->ops->comm_split(make->parent, make->color, make->size, &make->wait,
+                                 &make->comm);
 }
 
 static void undo_create(struct symm_helper_job *job)
@@ -189,15 +211,17 @@ static symm_status make_job(struct making *making,
     make->ops = use->ops;
     make->engine = use->engine;
     make->id = making->id;
+    make->parent = team->engine ? team->engine->comm : NULL;
+    make->color = making->color;
     make->rank = making->index;
-    make->size = making->count;
+    make->size = making->size;
     make->wait.until = making->until;
     if (!use->ops->blocks) { /* it polls by itself, on this thread */
         make->wait.stop = making_stop;
         make->wait.stop_arg = making;
     }
     for (int i = 0; i < making->count; i++)
-        make->world_rank[i] = team->world_rank[making->members[i]];
+        make->world_rank[i] = team->world_rank[member_of(making, i)];
     *made = make;
     return SYMM_OK;
 }
@@ -216,7 +240,8 @@ static symm_status take_step(struct making *making,
 
     if (status != SYMM_OK)
         return status;
-    if (!symm__helper_run(ctx, &make->job, &wait, &status))
+    if (!symm__helper_run(ctx, &make->job, &wait, &status)) {
+        making->left = true;
         return status != SYMM_OK
                    ? status
                    : symm__fail(
@@ -224,6 +249,7 @@ static symm_status take_step(struct making *making,
                          "%s: %s has not made it on rank %d within %.3g s; a rank "
                          "does not come, or it finds no way (NCCL_DEBUG=INFO says)",
                          what, ctx->engine->version, ctx->rank, symm__now() - begin);
+    }
     if (status == SYMM_OK) {
         making->id = make->id;
         making->comm = make->comm;
@@ -244,154 +270,6 @@ static symm_status make_id(struct making *making)
     return take_step(making, run_id, "no id for a communicator");
 }
 
-/* Ends a communicator: an abort, or the end with its peers. */
-struct end_job {
-    struct symm_helper_job job;
-    const struct symm_engine_ops *ops;
-    struct symm_engine_comm *comm;
-    double until;
-};
-
-static symm_status run_abort(struct symm_helper_job *job)
-{
-    const struct end_job *end = (const struct end_job *)job;
-
-    end->ops->comm_abort(end->comm);
-    return SYMM_OK;
-}
-
-static symm_status run_finalize(struct symm_helper_job *job)
-{
-    const struct end_job *end = (const struct end_job *)job;
-
-    return end->ops->comm_finalize(end->comm, end->until);
-}
-
-/* Starts one; NULL: it has failed, or has run already. */
-static struct end_job *end_start(const symm_team *team, struct symm_engine_comm *comm,
-                                 symm_status (*run)(struct symm_helper_job *),
-                                 double until, struct symm_helper **helper)
-{
-    struct end_job *end = calloc(1, sizeof(*end));
-
-    if (!end)
-        return NULL;
-    *end = (struct end_job){
-        .job.run = run, .ops = team->ctx->engine->ops, .comm = comm, .until = until};
-    if (symm__helper_start(team->ctx, &end->job, helper) == SYMM_OK)
-        return end;
-    free(end);
-    return NULL;
-}
-
-/* False: a thread is left that may still use it. */
-static bool end_wait(const symm_team *team, struct end_job *end,
-                     struct symm_helper *helper, double until)
-{
-    const struct symm_engine_wait wait = {.until = until};
-    symm_status status;
-
-    (void)symm__helper_wait(helper, &wait, &status);
-    if (!symm__helper_end(team->ctx, helper))
-        return false;
-    free(end);
-    return true;
-}
-
-struct ending {
-    const struct symm_engine_ops *ops;
-    struct symm_engine_comm *comm;
-};
-
-static symm_status abort_here(void *arg)
-{
-    const struct ending *ending = arg;
-
-    ending->ops->comm_abort(ending->comm);
-    return SYMM_OK;
-}
-
-static symm_status destroy_here(void *arg)
-{
-    const struct ending *ending = arg;
-
-    ending->ops->comm_destroy(ending->comm);
-    return SYMM_OK;
-}
-
-static void end_here(const symm_team *team, struct symm_engine_comm *comm,
-                     symm_status (*fn)(void *arg))
-{
-    struct ending ending = {team->ctx->engine->ops, comm};
-
-    if (symm__engine_within(team->ctx, true, fn, &ending) != SYMM_OK)
-        symm__log(SYMM_LOG_DEBUG, "a communicator is left: %s", symm_last_error());
-}
-
-/* False: the abort has not returned, and may still use the communicator. */
-static bool comm_abort(const symm_team *team, struct symm_engine_comm *comm,
-                       double until)
-{
-    struct symm_helper *helper = NULL;
-    struct end_job *end;
-    double least = symm__now() + LEAST_SECONDS;
-
-    if (!comm)
-        return true;
-    end = team->ctx->engine->helpers ? end_start(team, comm, run_abort, until, &helper)
-                                     : NULL;
-    if (!end) {
-        end_here(team, comm, abort_here);
-        return true;
-    }
-    if (end_wait(team, end, helper, until > least ? until : least))
-        return true;
-    symm__log(SYMM_LOG_WARN,
-              "rank %d: %s has not aborted a communicator within %g s; the thread that "
-              "does so is left behind",
-              team->ctx->rank, team->ctx->engine->version, ABORT_SECONDS);
-    return false;
-}
-
-/* Ends a communicator that is not used. */
-static void comm_drop(const symm_team *team, struct symm_engine_comm *comm)
-{
-    if (comm && comm_abort(team, comm, symm__now() + ABORT_SECONDS))
-        end_here(team, comm, destroy_here);
-}
-
-/* With the peers; if they do not come in time, by an abort. False: as comm_abort. */
-static bool comm_finalize(const symm_team *team, struct symm_engine_comm *comm)
-{
-    const struct symm_engine_wait wait = {.until = symm__now() + END_SECONDS};
-    struct symm_helper *helper = NULL;
-    struct end_job *end = end_start(team, comm, run_finalize, wait.until, &helper);
-    symm_status status;
-    bool ended;
-
-    if (!end)
-        return comm_abort(team, comm, symm__now() + ABORT_SECONDS);
-    if (symm__helper_wait(helper, &wait, &status) && end->job.status == SYMM_OK)
-        return end_wait(team, end, helper, 0);
-    ended = comm_abort(team, comm, symm__now() + ABORT_SECONDS);
-    return end_wait(team, end, helper, symm__now() + ABORT_SECONDS) && ended;
-}
-
-/* One of a team that ends. */
-static void comm_close(struct symm_team_engine *te, struct symm_engine_comm *comm)
-{
-    const struct symm_engine_ops *ops = te->team->ctx->engine->ops;
-
-    if (!comm)
-        return;
-    /* relaxed: flags of this thread, or of the watchdog, which does not see the team any more */
-    if (ops->comm_finalize && !__atomic_load_n(&te->ended, __ATOMIC_RELAXED) &&
-        !comm_finalize(te->team, comm))
-        __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
-    if (!__atomic_load_n(&te->left, __ATOMIC_RELAXED))
-        end_here(te->team, comm, destroy_here);
-}
-
 /* ---- Making one ------------------------------------------------------------------- */
 
 /* The step that all members take part in; `id`: the leader's, to all of its group. */
@@ -400,19 +278,67 @@ static symm_status tell(struct making *making, const char *what, double timeout,
 {
     symm_team *team = making->team;
     struct symm_oob_message *messages = team->ctx->room.messages;
-    const struct wire_made wire = wire_of(mine, with_id ? &making->id : NULL);
+    const struct wire_made wire = wire_of(mine, with_id ? &making->id : NULL,
+                                          making->asks && symm__engine_divisible(team));
     symm_status status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire,
                                              sizeof(wire), NULL, 0, messages);
 
     *told = status == SYMM_OK;
     if (status == SYMM_OK)
-        status = all_well(team, messages);
+        status = all_well(team, messages, &making->divisible);
     if (status == SYMM_OK && with_id)
         memcpy(&making->id,
-               (const char *)messages[making->members[0]].bytes +
+               (const char *)messages[member_of(making, 0)].bytes +
                    offsetof(struct wire_made, id),
                sizeof(making->id));
     symm__oob_messages_finish(messages, team->size);
+    return status;
+}
+
+/* A split that was left holds the team's communicator: this rank's engine ends for the team. */
+static void split_failed(symm_team *team)
+{
+    symm__log(SYMM_LOG_WARN, "rank %d: %s", team->ctx->rank, symm_last_error());
+    symm__engine_team_abort(team);
+    __atomic_store_n(&team->engine->left, true, __ATOMIC_RELAXED);
+}
+
+static symm_status take_split(struct making *making)
+{
+    symm_status status = take_step(making, run_split, "no split of a communicator");
+
+    if (making->left)
+        split_failed(making->team);
+    return status;
+}
+
+/* By an id of the first member; alone: none. */
+static symm_status take_create(struct making *making)
+{
+    return making->count == 1 && making->team->size > 1
+               ? SYMM_OK
+               : take_step(making, run_create, "no communicator");
+}
+
+/* Makes it, by a split or an id; all members know how that went. */
+static symm_status make_by(struct making *making, bool split, double until, bool *told)
+{
+    symm_status status = SYMM_OK;
+
+    if (!split) {
+        status =
+            making->count == 1 && making->team->size > 1 ? SYMM_OK : make_id(making);
+        status = tell(making, "a communicator's id", until - symm__now(), status, true,
+                      told);
+        if (status != SYMM_OK)
+            return status;
+    }
+    status = split ? take_split(making) : take_create(making);
+    status = tell(making, "a communicator", until - symm__now(), status, false, told);
+    if (status != SYMM_OK) {
+        symm__comm_drop(making->team, making->comm);
+        making->comm = NULL;
+    }
     return status;
 }
 
@@ -425,24 +351,22 @@ static symm_status make_among(symm_team *team, const int *members, int count,
     struct making making = {.team = team,
                             .members = members,
                             .count = count,
+                            .color = count > 1 && members ? members[0] : -1,
+                            .size = count,
                             .until = begin + CREATE_PART * timeout};
-    symm_status status;
+    symm_status status = SYMM_OK;
 
-    while (making.index < count && members[making.index] != team->rank)
+    making.asks = team->engine && symm__engine_has(team->engine, true);
+    while (making.index < count && member_of(&making, making.index) != team->rank)
         making.index++;
-    status = make_id(&making);
-    status = tell(&making, "a communicator's id", timeout, status, true, told);
-    if (status != SYMM_OK)
-        return status;
-    status = take_step(&making, run_create, "no communicator");
-    status = tell(&making, "a communicator", begin + timeout - symm__now(), status,
-                  false, told);
-    if (status != SYMM_OK) {
-        comm_drop(team, making.comm);
-        return status;
-    }
+    if (making.asks) /* the same on all members */
+        status =
+            tell(&making, "a communicator's parent", timeout, SYMM_OK, false, told);
+    if (status == SYMM_OK)
+        status =
+            make_by(&making, making.asks && making.divisible, begin + timeout, told);
     *comm = making.comm;
-    return SYMM_OK;
+    return status;
 }
 
 symm_status symm__engine_comm_among(symm_team *team, const int *members, int count,
@@ -481,11 +405,50 @@ static void team_engine_destroy(struct symm_team_engine *te)
     free(te);
 }
 
+/* What symm_team_split has made for it, if all members have it. *told: as in make_among. */
+static symm_status take_given(symm_team *team, double timeout,
+                              struct symm_engine_comm **comm, bool *told)
+{
+    struct symm_engine_given *given = &team->ctx->engine->given;
+    struct making making = {.team = team};
+    symm_status status = given->comm ? SYMM_OK
+                                     : symm__fail_quiet(SYMM_ERR_ABORTED,
+                                                        "a communicator was not split");
+
+    status = tell(&making, "a split communicator", timeout, status, false, told);
+    if (status == SYMM_OK)
+        *comm = given->comm;
+    else
+        symm__comm_drop(team, given->comm);
+    given->comm = NULL;
+    return status;
+}
+
+static symm_status make_whole(symm_team *team, double timeout,
+                              struct symm_engine_comm **comm, bool *told)
+{
+    double until = symm__now() + timeout;
+    symm_status status;
+
+    if (team->ctx->engine->given.tried) {
+        status = take_given(team, timeout, comm, told);
+        if (status == SYMM_OK || !*told)
+            return status;
+    }
+    return make_among(team, NULL, team->size, until - symm__now(), comm, told);
+}
+
+/* The communicators of teams over several hosts are made when calls need them, except those of an
+ * engine for the host: there calls run on threads of streams, in no order with other exchanges. */
+static bool is_lazy(const symm_team *team)
+{
+    return team->ctx->engine->ops->device && team->spans;
+}
+
 symm_status symm__engine_team_open(symm_team *team, double timeout)
 {
     const struct symm_engine_use *use = team->ctx->engine;
     struct symm_team_engine *te = NULL;
-    const int *members = team->ctx->room.everyone;
     symm_status status;
     bool told = false;
     char name[64];
@@ -495,9 +458,11 @@ symm_status symm__engine_team_open(symm_team *team, double timeout)
     status = team_engine_create(team, &te);
     if (status != SYMM_OK)
         return status;
-    status = make_among(team, members, team->size, timeout, &te->comm, &told);
+    if (!is_lazy(team))
+        status = make_whole(team, timeout, &te->comm, &told);
     if (status == SYMM_OK) {
-        symm__engine_memory_open(te);
+        if (te->comm)
+            symm__engine_memory_open(te);
         team->engine = te;
         return SYMM_OK;
     }
@@ -515,19 +480,20 @@ symm_status symm__engine_team_open(symm_team *team, double timeout)
 void symm__engine_team_abort(symm_team *team)
 {
     struct symm_team_engine *te = team->engine;
-    const double until = symm__now() + ABORT_SECONDS;
+    const double until = symm__now() + SYMM_ABORT_SECONDS;
     bool done;
 
     /* seq_cst, also the loads: comm_keep stores a communicator, then looks at `ended` */
     if (!te || __atomic_exchange_n(&te->ended, true, __ATOMIC_SEQ_CST))
         return;
-    done = comm_abort(team, __atomic_load_n(&te->comm, __ATOMIC_SEQ_CST), until);
+    done = symm__comm_abort(team, __atomic_load_n(&te->comm, __ATOMIC_SEQ_CST), until);
     done =
-        comm_abort(team, __atomic_load_n(&te->rail, __ATOMIC_SEQ_CST), until) && done;
+        symm__comm_abort(team, __atomic_load_n(&te->rail, __ATOMIC_SEQ_CST), until) &&
+        done;
     for (int m = 0; m < team->size; m++)
-        done =
-            comm_abort(team, __atomic_load_n(&te->pairs[m], __ATOMIC_SEQ_CST), until) &&
-            done;
+        done = symm__comm_abort(team, __atomic_load_n(&te->pairs[m], __ATOMIC_SEQ_CST),
+                                until) &&
+               done;
     if (!done)
         __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
 }
@@ -544,12 +510,91 @@ void symm__engine_team_close(symm_team *team)
             symm__engine_team_abort(team);
         symm__engine_memory_drop(te);
         for (int m = 0; m < team->size; m++)
-            comm_close(te, te->pairs[m]);
-        comm_close(te, te->rail);
-        comm_close(te, te->comm);
+            symm__comm_close(te, te->pairs[m]);
+        symm__comm_close(te, te->rail);
+        symm__comm_close(te, te->comm);
     }
     team->engine = NULL;
     team_engine_destroy(te);
+}
+
+/* Makes it one of the team's. If those have been aborted meanwhile, it is, too. */
+static symm_status comm_keep(symm_team *team, struct symm_engine_comm **place,
+                             struct symm_engine_comm *comm)
+{
+    struct symm_team_engine *te = team->engine;
+
+    __atomic_store_n(place, comm, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&te->ended, __ATOMIC_SEQ_CST))
+        return SYMM_OK;
+    if (!symm__comm_abort(team, comm, symm__now() + SYMM_ABORT_SECONDS))
+        __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
+    return symm__team_failed(team);
+}
+
+/* ---- On demand -------------------------------------------------------------------- */
+
+bool symm__engine_divisible(const symm_team *team)
+{
+    const struct symm_team_engine *te = team->engine;
+    double until = symm__now() + IDLE_SECONDS;
+
+    if (!te || !symm__engine_has(te, true) || !team->ctx->engine->ops->comm_split ||
+        __atomic_load_n(&te->ended, __ATOMIC_ACQUIRE) ||
+        __atomic_load_n(&te->captured, __ATOMIC_RELAXED))
+        return false;
+    while (__atomic_load_n(&te->pending, __ATOMIC_ACQUIRE) > 0 && symm__now() < until)
+        symm__sleep(LOOK_SECONDS);
+    return __atomic_load_n(&te->pending, __ATOMIC_ACQUIRE) == 0;
+}
+
+void symm__engine_split(symm_team *parent, int color, int size, double timeout)
+{
+    struct symm_engine_given *given = &parent->ctx->engine->given;
+    struct making making = {.team = parent,
+                            .count = parent->size,
+                            .color = color,
+                            .size = size,
+                            .until = symm__now() + SPLIT_PART * timeout};
+
+    *given = (struct symm_engine_given){.tried = true};
+    if (take_split(&making) == SYMM_OK)
+        given->comm = making.comm;
+}
+
+void symm__engine_split_end(symm_team *parent)
+{
+    struct symm_engine_given *given = &parent->ctx->engine->given;
+
+    symm__comm_drop(parent, given->comm);
+    *given = (struct symm_engine_given){0};
+}
+
+symm_status symm__engine_need(symm_team *team, bool all, double timeout, bool *told)
+{
+    struct symm_team_engine *te = team->engine;
+    const struct symm_hierarchy *hierarchy = team->hierarchy;
+    struct symm_engine_comm *comm = NULL;
+    symm_status status;
+
+    *told = false;
+    pthread_mutex_lock(&team->ctx->lock);
+    team->ctx->in_rendezvous = team; /* a failure of the team ends its exchanges */
+    status = symm__team_failed(team);
+    if (status == SYMM_OK && !symm__engine_has(te, all)) {
+        status = all ? make_whole(team, timeout, &comm, told)
+                     : make_among(team, hierarchy->rail, hierarchy->rail_count, timeout,
+                                  &comm, told);
+        if (status == SYMM_OK)
+            status = comm_keep(team, all ? &te->comm : &te->rail, comm);
+        if (status == SYMM_OK && all)
+            symm__engine_memory_open(te);
+        if (status == SYMM_OK && !all)
+            __atomic_store_n(&te->railed, true, __ATOMIC_RELEASE);
+    }
+    team->ctx->in_rendezvous = NULL;
+    pthread_mutex_unlock(&team->ctx->lock);
+    return status;
 }
 
 /* ---- Pairs ----------------------------------------------------------------------- */
@@ -573,7 +618,7 @@ static symm_status pair_id(struct making *making, double timeout)
     symm_status mine = make_id(making), status;
     char step[96];
 
-    wire = wire_of(mine, &making->id);
+    wire = wire_of(mine, &making->id, false);
     snprintf(step, sizeof(step), "the first message between ranks %d and %d", world[0],
              world[1]);
     const struct symm_exchange exchange = {
@@ -599,20 +644,6 @@ static symm_status pair_id(struct making *making, double timeout)
     return status;
 }
 
-/* Makes it one of the team's. If those have been aborted meanwhile, it is, too. */
-static symm_status comm_keep(symm_team *team, struct symm_engine_comm **place,
-                             struct symm_engine_comm *comm)
-{
-    struct symm_team_engine *te = team->engine;
-
-    __atomic_store_n(place, comm, __ATOMIC_SEQ_CST);
-    if (!__atomic_load_n(&te->ended, __ATOMIC_SEQ_CST))
-        return SYMM_OK;
-    if (!comm_abort(team, comm, symm__now() + ABORT_SECONDS))
-        __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
-    return symm__team_failed(team);
-}
-
 symm_status symm__engine_pair(symm_team *team, int peer, double until,
                               struct symm_engine_comm **comm)
 {
@@ -621,7 +652,8 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
                       team->rank < peer ? peer : team->rank};
     struct making making = {.team = team,
                             .members = members,
-                            .count = 2,
+                            .count = peer == team->rank ? 1 : 2,
+                            .size = peer == team->rank ? 1 : 2,
                             .index = team->rank > peer,
                             .until = until,
                             .pair = true};
@@ -629,7 +661,8 @@ symm_status symm__engine_pair(symm_team *team, int peer, double until,
 
     pthread_mutex_lock(&team->ctx->lock);
     if (!te->pairs[peer]) {
-        status = pair_id(&making, until - symm__now());
+        status = peer == team->rank ? make_id(&making)
+                                    : pair_id(&making, until - symm__now());
         if (status == SYMM_OK)
             status = take_step(&making, run_create, "no communicator");
         if (status == SYMM_OK)

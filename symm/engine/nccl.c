@@ -38,6 +38,7 @@
 #define POLL_SECONDS   0.0002
 #define SPIN_SECONDS   0.002
 #define CALL_SECONDS   0.05 /* that an abort waits for a call under way */
+#define SLICE_SECONDS  0.01 /* between two looks whether an abort has come meanwhile */
 #define WINDOW_SECONDS 20   /* for the peers' registration, where it is not blocking */
 
 struct symm_engine {
@@ -147,6 +148,23 @@ static bool has_ended(const struct symm_engine_comm *comm)
 {
     /* acquire: pairs with the release in nccl_abort */
     return __atomic_load_n(&comm->ended, __ATOMIC_ACQUIRE);
+}
+
+/* Takes the lock; false: the communicator has ended, and a call that never returns may have the
+ * lock. */
+static bool comm_enter(struct symm_engine_comm *comm)
+{
+    while (!has_ended(comm)) {
+        const struct timespec slice = symm__until(SLICE_SECONDS);
+
+        if (pthread_mutex_trylock(&comm->lock) != 0 &&
+            pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &slice) != 0)
+            continue;
+        if (!has_ended(comm))
+            return true;
+        pthread_mutex_unlock(&comm->lock);
+    }
+    return false;
 }
 
 static symm_status was_aborted(void)
@@ -270,9 +288,7 @@ static symm_status nccl_split(struct symm_engine_comm *parent, int color, int si
 
     if (status != SYMM_OK)
         return status;
-    pthread_mutex_lock(&parent->lock);
-    if (has_ended(parent)) {
-        pthread_mutex_unlock(&parent->lock);
+    if (!comm_enter(parent)) {
         comm_free(comm);
         return was_aborted();
     }
@@ -306,11 +322,10 @@ static symm_status nccl_finalize(struct symm_engine_comm *comm, double until)
     const struct symm_engine_wait wait = {.until = until};
     symm_status status;
 
-    pthread_mutex_lock(&comm->lock);
-    status = has_ended(comm)
-                 ? was_aborted()
-                 : nccl_complete(comm, comm->nccl->finalize(comm->nccl_comm), &wait,
-                                 "ncclCommFinalize");
+    if (!comm_enter(comm))
+        return was_aborted();
+    status = nccl_complete(comm, comm->nccl->finalize(comm->nccl_comm), &wait,
+                           "ncclCommFinalize");
     /* Either this thread destroys it or another one aborts it. */
     if (status == SYMM_OK && !__atomic_exchange_n(&comm->ended, true, __ATOMIC_ACQ_REL))
         status = nccl_check(comm->nccl, comm->nccl->destroy(comm->nccl_comm),
@@ -346,17 +361,16 @@ static symm_status nccl_error(struct symm_engine_comm *comm)
 static symm_status nccl_register(struct symm_engine_comm *comm, void *ptr, size_t bytes,
                                  void **handle)
 {
-    symm_status status = SYMM_OK;
+    symm_status status;
 
     if (!comm->nccl->register_memory)
         return symm__fail_quiet(SYMM_ERR_UNSUPPORTED,
                                 "this NCCL has no ncclCommRegister");
-    pthread_mutex_lock(&comm->lock);
-    if (!has_ended(comm))
-        status =
-            nccl_check(comm->nccl,
-                       comm->nccl->register_memory(comm->nccl_comm, ptr, bytes, handle),
-                       "ncclCommRegister");
+    if (!comm_enter(comm))
+        return SYMM_OK; /* an abort ends what is registered */
+    status = nccl_check(
+        comm->nccl, comm->nccl->register_memory(comm->nccl_comm, ptr, bytes, handle),
+        "ncclCommRegister");
     pthread_mutex_unlock(&comm->lock);
     return status;
 }
@@ -364,8 +378,9 @@ static symm_status nccl_register(struct symm_engine_comm *comm, void *ptr, size_
 static void give_back(struct symm_engine_comm *comm, int (*end)(void *, void *),
                       void *handle, const char *what)
 {
-    pthread_mutex_lock(&comm->lock);
-    if (!has_ended(comm) && end(comm->nccl_comm, handle) != SYMM_NCCL_SUCCESS)
+    if (!comm_enter(comm))
+        return;
+    if (end(comm->nccl_comm, handle) != SYMM_NCCL_SUCCESS)
         symm__log(SYMM_LOG_WARN, "%s failed: %s", what, comm->nccl->last_error(NULL));
     pthread_mutex_unlock(&comm->lock);
 }
@@ -379,16 +394,16 @@ static symm_status nccl_window(struct symm_engine_comm *comm, void *ptr, size_t 
                                void **handle)
 {
     const struct symm_engine_wait wait = {.until = symm__now() + WINDOW_SECONDS};
-    symm_status status = SYMM_OK;
+    symm_status status;
 
     if (!comm->nccl->register_window)
         return symm__fail_quiet(SYMM_ERR_UNSUPPORTED, "this NCCL has no windows");
-    pthread_mutex_lock(&comm->lock);
-    if (!has_ended(comm))
-        status = nccl_complete(comm,
-                               comm->nccl->register_window(comm->nccl_comm, ptr, bytes,
-                                                           handle, SYMM_NCCL_SYMMETRIC),
-                               &wait, "ncclCommWindowRegister");
+    if (!comm_enter(comm))
+        return was_aborted();
+    status = nccl_complete(comm,
+                           comm->nccl->register_window(comm->nccl_comm, ptr, bytes,
+                                                       handle, SYMM_NCCL_SYMMETRIC),
+                           &wait, "ncclCommWindowRegister");
     pthread_mutex_unlock(&comm->lock);
     if (status == SYMM_OK && !*handle) /* NCCL says so for memory that it cannot take */
         status = symm__fail_quiet(SYMM_ERR_UNSUPPORTED,
@@ -584,12 +599,10 @@ static symm_status nccl_run(struct symm_engine_comm *comm,
 {
     symm_status status;
 
-    pthread_mutex_lock(&comm->lock);
-    if (has_ended(comm))
-        status = was_aborted();
-    else
-        status = nccl_complete(comm, queue(comm, requests, count, stream), wait,
-                               call_name(requests));
+    if (!comm_enter(comm))
+        return was_aborted();
+    status = nccl_complete(comm, queue(comm, requests, count, stream), wait,
+                           call_name(requests));
     pthread_mutex_unlock(&comm->lock);
     return status;
 }

@@ -20,6 +20,12 @@
 
 struct symm_helpers;
 
+/* What symm_team_split has for the team that it makes next; with the context locked. */
+struct symm_engine_given {
+    bool tried;                    /* all members have taken part */
+    struct symm_engine_comm *comm; /* NULL: it failed on this rank */
+};
+
 /* ctx->engine: what was loaded; NULL: calls go to no engine. */
 struct symm_engine_use {
     const struct symm_engine_ops *ops; /* the table, NULL: none is in use */
@@ -31,7 +37,8 @@ struct symm_engine_use {
     bool pairs;     /* two ranks that send have a communicator of their own */
     struct symm_helpers *helpers; /* helper.h; NULL: none yet, or not needed; owned */
     struct symm_engine_use *next; /* of those that outlive their context (load.c) */
-    uint32_t state;               /* enum engine_state in load.c */
+    struct symm_engine_given given;
+    uint32_t state; /* enum engine_state in load.c */
     char version[64];
     char why[192]; /* none is in use */
 };
@@ -46,9 +53,14 @@ struct symm_engine_memory {
 /* team->engine: the communicators of one team. */
 struct symm_team_engine {
     symm_team *team;
+    /* Of all members, and of a rail (hierarchical.h). A team over several hosts with an engine
+     * for devices makes each when a call needs it first. */
     struct symm_engine_comm *comm;
-    struct symm_engine_comm *rail;   /* of a team over several hosts: hierarchical.h */
+    struct symm_engine_comm *rail;
+    bool railed; /* atomic: `rail` is there, or its rail is this rank alone */
     struct symm_engine_comm **pairs; /* [size]; NULL: not made; owned */
+    int pending;   /* atomic: operations of `comm` that are not known to be over */
+    bool captured; /* atomic: a graph has operations of `comm` */
     pthread_mutex_t lock;
     bool ended; /* atomic: aborted, nothing may be called */
     bool left;  /* atomic: a helper thread may still use a communicator */
@@ -99,8 +111,27 @@ void symm__engine_team_abort(symm_team *team);
 symm_status symm__engine_comm_among(symm_team *team, const int *members, int count,
                                     double timeout,
                                     struct symm_engine_comm **comm) SYMM_MUST_CHECK;
-/* The communicator of this rank and `peer` alone, made at its first use by both; `until` as
- * symm__now() counts. */
+/*
+ * For a call of a team over several hosts that needs the communicator of all its members, or that
+ * of its rail: makes it, unless it is there. Collective over the team. *told: an error is one of
+ * making it, which all members have; else it is this rank's.
+ */
+symm_status symm__engine_need(symm_team *team, bool all, double timeout,
+                              bool *told) SYMM_MUST_CHECK;
+static inline bool symm__engine_has(const struct symm_team_engine *te, bool all)
+{
+    return all ? __atomic_load_n(&te->comm, __ATOMIC_ACQUIRE) != NULL
+               : __atomic_load_n(&te->railed, __ATOMIC_ACQUIRE);
+}
+/* Whether this rank may split the team's communicator: nothing is under way on it. */
+bool symm__engine_divisible(const symm_team *team);
+/* For symm_team_split, once all members are divisible; color -1: this rank's new team takes
+ * none. The result is ctx->engine->given, for the next team, until split_end. Collective over the
+ * parent, with the context locked. */
+void symm__engine_split(symm_team *parent, int color, int size, double timeout);
+void symm__engine_split_end(symm_team *parent);
+/* The communicator of this rank and `peer` alone (or of this rank, if it is the peer), made at its
+ * first use by both; `until` as symm__now() counts. */
 symm_status symm__engine_pair(symm_team *team, int peer, double until,
                               struct symm_engine_comm **comm) SYMM_MUST_CHECK;
 /* Why an operation of this team must stop: it has failed, or a member has died. */

@@ -24,6 +24,7 @@
 struct wire_split {
     struct symm_slots slots; /* that are taken here */
     int32_t color, key;
+    int32_t divisible; /* the engine's communicator could be split */
 };
 
 /* A rank's place in the new team. */
@@ -66,6 +67,43 @@ static symm_status split_members(const symm_team *parent,
     return SYMM_OK;
 }
 
+/* Whether a color's team has a communicator from its start (symm__engine_team_open). */
+static bool has_engine(const symm_team *parent, const struct wire_split *wires,
+                       int color)
+{
+    const symm_ctx *ctx = parent->ctx;
+    int size = 0, host = -1;
+
+    for (int m = 0; m < parent->size; m++) {
+        const int at = ctx->host_of[parent->world_rank[m]];
+
+        if (wires[m].color != color)
+            continue;
+        if (host >= 0 && at != host)
+            return false;
+        host = at;
+        size++;
+    }
+    return color >= 0 && (size > 1 || ctx->engine->asked);
+}
+
+/* Splits the parent's communicator, if that is possible on all ranks and of use on one. The result
+ * is for the new team; without it that makes its own. */
+static void split_engine(symm_team *parent, const struct wire_split *wires, int color,
+                         int size)
+{
+    bool useful = false;
+
+    for (int m = 0; m < parent->size; m++)
+        if (!wires[m].divisible)
+            return;
+    for (int m = 0; m < parent->size && !useful; m++)
+        useful = has_engine(parent, wires, wires[m].color);
+    if (useful)
+        symm__engine_split(parent, has_engine(parent, wires, color) ? color : -1, size,
+                           parent->ctx->timeout);
+}
+
 /* Gives the prepared team its place and opens it with its members. */
 static symm_status split_open(symm_team *parent, symm_team *made, int color,
                               const struct place *places, int size,
@@ -89,28 +127,38 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
 {
     struct symm_oob_message *messages = parent->ctx->room.messages;
     struct place *places = calloc((size_t)parent->size, sizeof(*places));
+    struct wire_split *wires = calloc((size_t)parent->size, sizeof(*wires));
     struct wire_split wire = {.slots = symm__team_slots(parent->ctx),
                               .color = color < 0 ? -1 : color,
-                              .key = key};
+                              .key = key,
+                              .divisible = symm__engine_divisible(parent)};
     symm_team *made = NULL;
     struct symm_slots taken;
     int size;
     /* What can fail here fails before the exchange, so that every rank learns of it. */
     symm_status status =
-        places ? symm__team_alloc(parent->ctx, parent->size, &made)
-               : symm__fail(SYMM_ERR_NOMEM, "no memory to split a team of %d ranks",
-                            parent->size);
+        places && wires ? symm__team_alloc(parent->ctx, parent->size, &made)
+                        : symm__fail(SYMM_ERR_NOMEM,
+                                     "no memory to split a team of %d ranks",
+                                     parent->size);
 
     parent->again = true; /* a split that fails leaves the parent as it was */
     status = symm__team_exchange(parent, "split", parent->ctx->timeout, status, &wire,
                                  sizeof(wire), NULL, 0, messages);
     if (status == SYMM_OK) {
         status = split_members(parent, messages, wire.color, places, &size, &taken);
+        for (int m = 0; m < parent->size && status == SYMM_OK; m++)
+            memcpy(&wires[m], messages[m].bytes, sizeof(wires[m]));
         symm__oob_messages_finish(messages, parent->size);
     }
+    if (status == SYMM_OK) /* its exchanges take the room of these messages */
+        split_engine(parent, wires, wire.color, size);
     if (status == SYMM_OK && color >= 0)
         status = split_open(parent, made, color, places, size, &taken);
+    if (parent->engine)
+        symm__engine_split_end(parent);
     free(places);
+    free(wires);
     if (status != SYMM_OK || color < 0) {
         symm__team_free(made);
         made = NULL;

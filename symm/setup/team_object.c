@@ -340,7 +340,7 @@ static symm_status local_open(symm_team *team, double timeout)
         symm__team_exchange(team, "the start of a team over several hosts",
                             until - symm__now(), status, NULL, 0, NULL, 0, messages);
     symm__oob_messages_finish(messages, team->size);
-    if (status == SYMM_OK && team->engine)
+    if (status == SYMM_OK && team->engine && team->engine->comm)
         status = symm__engine_comm_among(team, hierarchy->rail, hierarchy->rail_count,
                                          until - symm__now(), &team->engine->rail);
     return status;
