@@ -72,6 +72,7 @@ int fake_nccl_windows(void)
 
 __attribute__((destructor)) static void at_exit(void)
 {
+    pthread_mutex_lock(&mutex); /* a thread that was left may be making one */
     for (struct fake_comm *c = comms; c; c = c->next)
         /* One whose creation has not returned is nobody's yet. */
         if (c->state < FAKE_ABORTED && !(c->blocks && c->state == FAKE_INIT) &&

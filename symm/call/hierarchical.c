@@ -4,7 +4,7 @@
  * between them.
  *
  *   all_reduce      rails: reduce_scatter on the host, all_reduce on the rail, all_gather on
- *                   the host; what does not divide by the host's ranks, and hosts of unequal
+ *                   the host, in chunks where they are long; what does not divide by the host's ranks, and hosts of unequal
  *                   size: all_reduce on the host, then among leaders, broadcast on the host
  *   reduce_scatter  rails: one on the host for each host's blocks, then one on the rail
  *   all_gather      rails: one on the rail, then one on the host for each host's blocks
@@ -36,6 +36,18 @@
 #include "util/status.h"
 
 enum way { RAILS, LEADERS, FLAT };
+
+/* An all_reduce of that many bytes is made in chunks, so that the host's links and the network work
+ * at a time. With n chunks an n-th of the shorter part is not hidden, and the engine's latency comes
+ * n times. Not measured over a network yet. */
+#define PIPELINE_BYTES ((size_t)4 << 20)
+#define CHUNKS         4
+#define CHUNK_LEAST    ((size_t)2 << 20)
+#define CHUNK_MOST     ((size_t)16 << 20)
+#define CHUNK_ALIGN    ((size_t)512) /* of each rank's part of a chunk */
+
+/* Marks of a channel's side stream: 0 and 1 are for the engine's steps in turn. */
+#define MARK_SCATTERED 2
 
 /* A call whose steps are run or queued. */
 struct run {
@@ -225,8 +237,9 @@ static symm_status on_host(struct run *run, enum symm_kind kind, const void *in,
                                 run->until - symm__now());
 }
 
-static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
-                              const struct symm_engine_request *request)
+static symm_status engine_run_on(struct run *run, struct symm_engine_comm *comm,
+                                 const struct symm_engine_request *request,
+                                 void *stream)
 {
     symm_team *team = run->team;
     const struct symm_engine_call call = {
@@ -239,9 +252,15 @@ static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
         .site = run->args->site.name};
 
     if (team->device_ops)
-        return team->device_ops->engine(&call, run->channel->stream, NULL);
+        return team->device_ops->engine(&call, stream, NULL);
     return symm__engine_run_host(team, comm, request, 1, call.timeout, call.what,
                                  call.site);
+}
+
+static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
+                              const struct symm_engine_request *request)
+{
+    return engine_run_on(run, comm, request, run->channel->stream);
 }
 
 /* Kept from call to call: it grows only at the first call over so many ranks. */
@@ -351,6 +370,113 @@ static symm_status reduce_leaders(struct run *run, const char *in, char *out,
     return status;
 }
 
+/* Elements of a rank's part in one chunk; `part`: no chunks. A function of what all ranks share. */
+static size_t chunk_of(const struct run *run, size_t part)
+{
+    size_t bytes = part * run->element * (size_t)run->hierarchy->places;
+    size_t wanted = bytes / CHUNKS, line = CHUNK_ALIGN / run->element;
+
+    if (!run->team->device_ops || bytes < PIPELINE_BYTES ||
+        !symm__engine_fits_beside(run->team->ctx))
+        return part;
+    wanted = wanted < CHUNK_LEAST ? CHUNK_LEAST : wanted;
+    wanted = wanted > CHUNK_MOST ? CHUNK_MOST : wanted;
+    wanted /= run->element * (size_t)run->hierarchy->places;
+    return (wanted + line - 1) / line * line;
+}
+
+/* A chunk: its first element, and how many each rank of the host has of it. */
+struct chunk {
+    size_t first, part;
+};
+
+static char *chunk_own(const struct run *run, const struct chunk *chunk)
+{
+    return (char *)run->args->out +
+           (chunk->first + (size_t)run->hierarchy->here * chunk->part) * run->element;
+}
+
+static symm_status chunk_scatter(struct run *run, const struct chunk *chunk)
+{
+    const char *in = (const char *)run->args->in + chunk->first * run->element;
+
+    return on_host(run, SYMM_KIND_REDUCE_SCATTER, in, chunk_own(run, chunk),
+                   chunk->part, 0);
+}
+
+static symm_status chunk_gather(struct run *run, const struct chunk *chunk)
+{
+    char *out = (char *)run->args->out + chunk->first * run->element;
+
+    return on_host(run, SYMM_KIND_ALL_GATHER, chunk_own(run, chunk), out, chunk->part,
+                   0);
+}
+
+/* The engine's step of a chunk, on the side stream, after what the channel's stream has now. */
+static symm_status chunk_between(struct run *run, const struct chunk *chunk, int mark,
+                                 void *side)
+{
+    const struct symm_device_ops *device = run->team->device_ops;
+    const struct symm_engine_request step =
+        step_of(run, SYMM_KIND_ALL_REDUCE, chunk_own(run, chunk), chunk_own(run, chunk),
+                chunk->part, 0);
+    symm_status status = device->side_mark(run->channel, MARK_SCATTERED,
+                                           run->channel->stream),
+                marked;
+
+    if (status == SYMM_OK)
+        status = device->side_await(run->channel, MARK_SCATTERED, side);
+    if (status != SYMM_OK)
+        return status;
+    status = engine_run_on(run, rail_of(run), &step, side);
+    /* Also after an error: a capture must get its side stream back. */
+    marked = device->side_mark(run->channel, mark, side);
+    return status == SYMM_OK ? marked : status;
+}
+
+/* While the engine moves a chunk, the kernels scatter the next one and gather the one before. */
+static symm_status all_reduce_chunks(struct run *run, size_t part, size_t step)
+{
+    const struct symm_device_ops *device = run->team->device_ops;
+    const size_t places = (size_t)run->hierarchy->places;
+    struct chunk chunk, before = {0};
+    void *side;
+    symm_status status = device->side(run->channel, &side);
+    int i = 0;
+
+    for (size_t at = 0; at < part && status == SYMM_OK; at += chunk.part, i++) {
+        chunk.first = at * places;
+        chunk.part = part - at < step ? part - at : step;
+        status = chunk_scatter(run, &chunk);
+        if (status == SYMM_OK)
+            status = chunk_between(run, &chunk, i % 2, side);
+        if (status == SYMM_OK && i > 0)
+            status =
+                device->side_await(run->channel, (i - 1) % 2, run->channel->stream);
+        if (status == SYMM_OK && i > 0)
+            status = chunk_gather(run, &before);
+        before = chunk;
+    }
+    if (i > 0) { /* also after an error, as in chunk_between */
+        symm_status joined =
+            device->side_await(run->channel, (i - 1) % 2, run->channel->stream);
+
+        status = status == SYMM_OK ? joined : status;
+    }
+    return status == SYMM_OK ? chunk_gather(run, &before) : status;
+}
+
+static symm_status all_reduce_whole(struct run *run, size_t part)
+{
+    const struct chunk all = {0, part};
+    char *own = chunk_own(run, &all);
+    symm_status status = chunk_scatter(run, &all);
+
+    if (status == SYMM_OK)
+        status = between(run, SYMM_KIND_ALL_REDUCE, own, own, part, 0);
+    return status == SYMM_OK ? chunk_gather(run, &all) : status;
+}
+
 static symm_status all_reduce(struct run *run)
 {
     const struct symm_args *args = run->args;
@@ -358,16 +484,13 @@ static symm_status all_reduce(struct run *run)
     size_t part = (enum way)args->barriers == RAILS ? args->count / places : 0;
     size_t most = part * places * run->element;
     const char *in = args->in;
-    char *out = args->out,
-         *own = out + (size_t)run->hierarchy->here * part * run->element;
+    char *out = args->out;
     symm_status status = SYMM_OK;
 
-    if (part > 0)
-        status = on_host(run, SYMM_KIND_REDUCE_SCATTER, in, own, part, 0);
-    if (status == SYMM_OK && part > 0)
-        status = between(run, SYMM_KIND_ALL_REDUCE, own, own, part, 0);
-    if (status == SYMM_OK && part > 0)
-        status = on_host(run, SYMM_KIND_ALL_GATHER, own, out, part, 0);
+    if (chunk_of(run, part) < part)
+        status = all_reduce_chunks(run, part, chunk_of(run, part));
+    else if (part > 0)
+        status = all_reduce_whole(run, part);
     if (status == SYMM_OK && part * places < args->count)
         status =
             reduce_leaders(run, in + most, out + most, args->count - part * places);

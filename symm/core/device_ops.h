@@ -43,6 +43,8 @@ struct symm_engine_call {
     const char *what, *site; /* for sentences */
 };
 
+#define SYMM_SIDE_MARKS 3
+
 /* What every handle begins with. */
 struct symm_work {
     symm_ctx *ctx;
@@ -148,6 +150,14 @@ struct symm_device_ops {
     symm_status (*transfer)(const struct symm_transfer *transfer, void *stream,
                             symm_work **work, const char **path);
 
+    /* A second stream of a held channel of a team over several hosts, for steps beside those on
+     * its own; until the team's end. */
+    symm_status (*side)(struct symm_team_channel *channel, void **stream);
+    /* After `side`. What a stream gets after side_await runs after what another one had got at
+     * side_mark with the same mark, 0 .. SYMM_SIDE_MARKS - 1. */
+    symm_status (*side_mark)(struct symm_team_channel *channel, int mark, void *stream);
+    symm_status (*side_await)(struct symm_team_channel *channel, int mark,
+                              void *stream);
     /* Queues an engine's operations on the stream; a failure has become the team's. */
     symm_status (*engine)(const struct symm_engine_call *call, void *stream,
                           symm_work **work);

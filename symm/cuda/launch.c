@@ -16,6 +16,7 @@
 #include "cuda/channel.h"
 #include "cuda/norm.h"
 #include "cuda/stream_order.h"
+#include "engine/runtime.h"
 #include "select/select.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -167,6 +168,8 @@ void symm__cuda_call_describe(const struct symm_team_channel *channel,
                            symm__cuda_multicast_at(team, args->out_offset, out) != NULL;
     query->size = team->size;
     query->processors = team->ctx->processors;
+    if (team->inner && symm__engine_fits_beside(team->ctx))
+        query->processors -= team->ctx->engine->ops->grid;
     query->scratch = team->cuda->scratch[channel->index];
 }
 

@@ -51,6 +51,7 @@ struct symm_cuda_team {
     int marked;    /* atomic: streams have waited where the host may end the wait */
     struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
     struct symm_cuda_map keys;  /* last keys, by stream that lost its channel; owned */
+    struct symm_cuda_side *sides; /* [SYMM_CHANNELS]; NULL: none yet; owned */
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
     /* Entries of captured calls, in chunks (pointers.c); owned. */
     struct symm_cuda_pointers_chunk **chunks;
@@ -202,7 +203,7 @@ struct symm_cuda_wait {
     /* The calling thread is in the engine, until this time at most; with the lock. */
     bool inside;
     double until;
-    bool pending; /* it counts in the team's symm_team_engine */
+    bool pending;  /* it counts in the team's symm_team_engine */
     char what[64]; /* for sentences */
 };
 /* Both in a scope. begin: copies `about` and records the first event; *begun is NULL if the
@@ -272,6 +273,14 @@ symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait);
 symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait);
 /* Of a team that has failed: aborts its communicators once its kernels have been marked. */
 void symm__cuda_engine_abort(symm_team *team);
+
+/* side_stream.c: see device_ops.h */
+symm_status symm__cuda_side(struct symm_team_channel *channel, void **stream);
+symm_status symm__cuda_side_mark(struct symm_team_channel *channel, int mark,
+                                 void *stream);
+symm_status symm__cuda_side_await(struct symm_team_channel *channel, int mark,
+                                  void *stream);
+void symm__cuda_sides_close(struct symm_cuda_team *cuda); /* once they are idle */
 
 /* multicast.c */
 /* *wanted: the device has it and the options want it. */

@@ -345,6 +345,7 @@ void symm__cuda_team_close(symm_team *team)
         write_final_arrivals(team, counters);
     symm__cuda_work_complete_all(launcher, team);
     symm__cuda_budget_close(team);
+    symm__cuda_sides_close(team->cuda);
     team_forget(team, drained);
     if (!launcher->teams)
         launcher_destroy(team->ctx);

@@ -131,6 +131,8 @@ struct symm_engine_ops {
     symm_status (*comm_split)(struct symm_engine_comm *parent, int color, int size,
                               const struct symm_engine_wait *wait,
                               struct symm_engine_comm **comm);
+    /* Thread blocks of one operation on a device at most; 0: not known. */
+    int grid;
     /* Completes it with the peers, before comm_destroy. NULL: comm_destroy does so. */
     symm_status (*comm_finalize)(struct symm_engine_comm *comm, double until);
 };

@@ -38,7 +38,6 @@
 #define POLL_SECONDS   0.0002
 #define SPIN_SECONDS   0.002
 #define CALL_SECONDS   0.05 /* that an abort waits for a call under way */
-#define SLICE_SECONDS  0.01 /* between two looks whether an abort has come meanwhile */
 #define WINDOW_SECONDS 20   /* for the peers' registration, where it is not blocking */
 
 struct symm_engine {
@@ -155,11 +154,10 @@ static bool has_ended(const struct symm_engine_comm *comm)
 static bool comm_enter(struct symm_engine_comm *comm)
 {
     while (!has_ended(comm)) {
-        const struct timespec slice = symm__until(SLICE_SECONDS);
-
-        if (pthread_mutex_trylock(&comm->lock) != 0 &&
-            pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &slice) != 0)
+        if (pthread_mutex_trylock(&comm->lock) != 0) {
+            symm__sleep(POLL_SECONDS);
             continue;
+        }
         if (!has_ended(comm))
             return true;
         pthread_mutex_unlock(&comm->lock);
@@ -304,13 +302,18 @@ static symm_status nccl_split(struct symm_engine_comm *parent, int color, int si
 
 static void nccl_abort(struct symm_engine_comm *comm)
 {
-    struct timespec until;
+    const double until = symm__now() + CALL_SECONDS;
+    bool idle = false;
 
     /* release: pairs with the acquire in has_ended */
     if (__atomic_exchange_n(&comm->ended, true, __ATOMIC_ACQ_REL))
         return;
-    until = symm__until(CALL_SECONDS);
-    if (pthread_mutex_clocklock(&comm->lock, CLOCK_MONOTONIC, &until) == 0)
+    while (!idle && symm__now() < until) {
+        idle = pthread_mutex_trylock(&comm->lock) == 0;
+        if (!idle)
+            symm__sleep(POLL_SECONDS);
+    }
+    if (idle)
         pthread_mutex_unlock(&comm->lock); /* later calls see that it has ended */
     if (comm->nccl->abort(comm->nccl_comm) != SYMM_NCCL_SUCCESS)
         symm__log(SYMM_LOG_WARN, "ncclCommAbort failed: %s",
@@ -637,5 +640,6 @@ const struct symm_engine_ops symm__engine_nccl = {
     .deviation = nccl_deviation,
     .blocks = true,
     .comm_split = nccl_split,
+    .grid = SYMM_NCCL_CTAS,
     .comm_finalize = nccl_finalize,
 };

@@ -11,6 +11,8 @@
 #include <limits.h>
 #include <stddef.h>
 
+#define SYMM_NCCL_CTAS                                                                 \
+    32 /* of an operation: what NCCL takes at most by itself on H100 */
 #define SYMM_NCCL_OLDEST        21800 /* the first with the configuration below */
 #define SYMM_NCCL_REGISTERS     21900 /* has ncclCommRegister */
 #define SYMM_NCCL_FLOAT8        22400 /* reduces float8 */
@@ -40,7 +42,7 @@ struct symm_nccl_config {
     {                                                                                  \
         .size = sizeof(struct symm_nccl_config), .magic = 0xcafebeef,                  \
         .version = SYMM_NCCL_OLDEST, .blocking = 1, .cga_cluster_size = INT_MIN,       \
-        .min_ctas = INT_MIN, .max_ctas = INT_MIN, .net_name = NULL,                    \
+        .min_ctas = INT_MIN, .max_ctas = SYMM_NCCL_CTAS, .net_name = NULL,             \
         .split_share = INT_MIN                                                         \
     }
 

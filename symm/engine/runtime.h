@@ -70,6 +70,16 @@ struct symm_team_engine {
     size_t memory_count, memory_capacity, window_count, window_capacity;
 };
 
+/* Whether an operation of the engine and a kernel of the library may run on the device at a time.
+ * Both wait for their peers, so each must have its multiprocessors: else a kernel here could hold
+ * those of the operation, and an operation there those of the kernel. The same on all ranks. */
+static inline bool symm__engine_fits_beside(const symm_ctx *ctx)
+{
+    const struct symm_engine_ops *ops = ctx->engine ? ctx->engine->ops : NULL;
+
+    return ops && ops->grid > 0 && ctx->processors >= 2 * ops->grid;
+}
+
 /* What a rank reports of its engine in the handshake. */
 struct symm_engine_handshake {
     uint32_t state, flags;
