@@ -78,8 +78,8 @@ enum symm_seqpacket symm__bootstrap_recv(int fd, struct symm_bootstrap_message *
 static symm_status run_check(const struct symm_bootstrap_run *run, int most)
 {
     if (run->size < 1 || run->size > most)
-        return symm__fail(SYMM_ERR_INVALID, "a job of %d ranks: 1 to %d are possible%s",
-                          run->size, most,
+        return symm__fail(run->size < 1 ? SYMM_ERR_INVALID : SYMM_ERR_UNSUPPORTED,
+                          "a job of %d ranks: 1 to %d are possible%s", run->size, most,
                           most == SYMM_BOOTSTRAP_MAX ? " on a host" : "");
     if (run->rank < 0 || run->rank >= run->size)
         return symm__fail(SYMM_ERR_INVALID, "rank %d of a job of %d ranks", run->rank,

@@ -273,6 +273,7 @@ static symm_status world_local(struct symm_world *world, int rank, int size)
 
 symm_status symm__world_alone(struct symm_world *world, int size)
 {
+    struct symm_host host;
     symm_status status = world_alloc(world, size);
 
     if (status != SYMM_OK)
@@ -281,6 +282,17 @@ symm_status symm__world_alone(struct symm_world *world, int size)
     for (int r = 0; r < size; r++)
         world->local_of[r] = (uint16_t)r;
     status = world_local(world, 0, size);
+    if (status == SYMM_OK)
+        status = symm__host_identify(&host);
+    if (status == SYMM_OK) {
+        world->at = calloc(1, sizeof(*world->at));
+        if (!world->at)
+            status =
+                symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
+        else
+            snprintf(world->at->name, sizeof(world->at->name), "%.31s",
+                     symm__printable(host.name, sizeof(host.name)));
+    }
     if (status != SYMM_OK)
         symm__world_finish(world);
     return status;

@@ -241,9 +241,9 @@ static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double ti
         free(peer_fd);
         return status;
     }
-    status = bootstrap_any(ctx, config, &run, peer_fd);
-    if (status != SYMM_OK) {
+    status = bootstrap_any(ctx, config, &run, peer_fd);    if (status != SYMM_OK) { /* a peer that waits for this rank sees a hang-up */
         symm__forks_remove(&ctx->forks);
+        symm__seqpacket_close(peer_fd, ctx->size);
         free(peer_fd);
         return status;
     }
