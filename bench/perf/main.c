@@ -16,6 +16,7 @@
 
 #include "perf/commands.h"
 #include "perf/file.h"
+#include "perf/model.h"
 #include "symm/tools.h"
 #include "tools/common/args.h"
 
@@ -182,6 +183,8 @@ int main(int argc, char **argv)
     int result;
 
     args_guard_streams();
+    if (argc > 1 && strcmp(argv[1], "model") == 0) /* no job: it measures nothing */
+        return perf_model_main(argc - 1, argv + 1);
     result = perf_options_parse(argc, argv, &args.options, error, sizeof error);
     if (result == PERF_RIGHT && args.options.help) {
         fputs(perf_usage, stdout);

@@ -20,6 +20,7 @@ const char perf_usage[] =
     "       symm-perf replay PROGRAM.json [options]\n"
     "       symm-perf [OP] --tune [-o FILE] [options]\n"
     "       symm-perf [OP] --regret [options]\n"
+    "       symm-perf model [OP] [options]\n"
     "\n"
     "OP: all_reduce reduce_scatter all_gather broadcast all_to_all\n"
     "    put get put_signal signal barrier overlap chain all_reduce_norm\n"
@@ -39,6 +40,8 @@ const char perf_usage[] =
     "replay     --iterations K (20)  --delay US  --plan PLAN.json\n"
     "norm       --hidden N (4096)  --quant none|tensor|row|group|group-column\n"
     "tune       -o FILE (symm-costs.json)  --budget SECONDS (60)\n"
+    "model      --hosts N (2)  --gpus N (8)  --network GB/s (50)  --latency US (1)\n"
+    "           --nics N  --sockets  --costs FILE\n"
     "           --help  --version\n";
 
 static const char *const kind_names[PERF_KINDS] = {
