@@ -77,14 +77,15 @@ setup_nvcc() {
 }
 
 # setup_configure PRESET DIR: does nothing if DIR was configured for this tree and
-# setup_packages installed nothing.
+# setup_packages installed nothing. A new DIR gets the options of the array setup_options, too.
+setup_options=()
 setup_configure() {
     local cache=$2/CMakeCache.txt generator=() fresh=()
     if grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$setup_root" "$cache" &&
         { [ -e "$2/build.ninja" ] || [ -e "$2/Makefile" ]; }; then
         [ -n "${setup_installed:-}" ] || return 0
     else
-        fresh=(--fresh)
+        fresh=(--fresh "${setup_options[@]}")
         ! command -v ninja >/dev/null 2>&1 || generator=(-G Ninja)
     fi
     setup_say "configuring $1 in ${2#"$setup_root"/}"
