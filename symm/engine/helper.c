@@ -11,8 +11,9 @@
 #include "util/clock.h"
 #include "util/log.h"
 
-#define SPARE         2
-#define SLICE_SECONDS 0.001 /* between two looks at wait->stop */
+#define SPARE          2
+#define SLICE_SECONDS  0.001 /* between two looks at wait->stop */
+#define RETURN_SECONDS 1.0 /* for jobs that were left to return, at the context's end */
 
 enum state {
     STARTING, /* its device is not current yet */
@@ -27,7 +28,7 @@ enum state {
 struct symm_helpers {
     pthread_mutex_t lock;
     struct symm_helper *idle; /* owned */
-    bool left;                /* atomic: a job was left */
+    int *left;                /* atomic: jobs that were left and have not returned */
 };
 
 struct symm_helper {
@@ -39,6 +40,7 @@ struct symm_helper {
     pthread_cond_t changed;
     enum state state;
     struct symm_helper_job *job;
+    int *left; /* as in struct symm_helpers */
 };
 
 static void helper_free(struct symm_helper *helper)
@@ -70,12 +72,15 @@ static symm_status run_job(void *arg)
 static _Noreturn void end_left(struct symm_helper *helper)
 {
     struct symm_helper_job *job = helper->job;
+    int *left = helper->left;
 
     pthread_mutex_unlock(&helper->lock);
     if (job->undo)
         job->undo(job);
     free(job);
     helper_free(helper);
+    /* release: what `undo` did is over for a thread that then closes the engine and the device */
+    __atomic_fetch_sub(left, 1, __ATOMIC_RELEASE);
     pthread_exit(NULL);
 }
 
@@ -151,6 +156,7 @@ static symm_status helper_create(symm_ctx *ctx, struct symm_helper **made)
                           ctx->engine->version);
     helper->ctx = ctx;
     helper->rank = ctx->rank;
+    helper->left = ctx->engine->helpers->left;
     pthread_mutex_init(&helper->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -213,9 +219,13 @@ symm_status symm__helpers_open(symm_ctx *ctx)
     if (!ctx->engine->ops->blocks || ctx->engine->helpers)
         return SYMM_OK;
     helpers = calloc(1, sizeof(*helpers));
-    if (!helpers)
+    if (helpers)
+        helpers->left = calloc(1, sizeof(*helpers->left));
+    if (!helpers || !helpers->left) {
+        free(helpers);
         return symm__fail(SYMM_ERR_NOMEM, "no memory for the threads of %s",
                           ctx->engine->version);
+    }
     pthread_mutex_init(&helpers->lock, NULL);
     ctx->engine->helpers = helpers;
     for (int i = 0; i < SPARE && status == SYMM_OK; i++)
@@ -229,7 +239,8 @@ bool symm__helpers_close(symm_ctx *ctx)
 {
     struct symm_helpers *helpers = ctx->engine->helpers;
     struct symm_helper *helper;
-    bool left;
+    double until = symm__now() + RETURN_SECONDS;
+    int left;
 
     if (!helpers)
         return true;
@@ -239,12 +250,16 @@ bool symm__helpers_close(symm_ctx *ctx)
         pthread_mutex_unlock(&helper->lock);
         pthread_join(helper->thread, NULL);
         helper_free(helper);
-    }
-    left = __atomic_load_n(&helpers->left, __ATOMIC_RELAXED);
+    } /* One that waited for a dead peer returns a moment later, as a rule. */
+    while ((left = __atomic_load_n(helpers->left, __ATOMIC_ACQUIRE)) > 0 &&
+           symm__now() < until)
+        symm__sleep(SLICE_SECONDS);
     pthread_mutex_destroy(&helpers->lock);
+    if (left == 0) /* else the thread counts itself out there, whenever that is */
+        free(helpers->left);
     free(helpers);
     ctx->engine->helpers = NULL;
-    return !left;
+    return left == 0;
 }
 
 /* ---- Jobs ------------------------------------------------------------------------ */
@@ -303,6 +318,8 @@ bool symm__helper_end(symm_ctx *ctx, struct symm_helper *helper)
         return true;
     pthread_mutex_lock(&helper->lock);
     done = helper->state == DONE;
+    if (!done)
+        __atomic_fetch_add(helper->left, 1, __ATOMIC_RELAXED);
     set_state(helper, done ? IDLE : LEFT);
     if (!done)
         pthread_detach(helper->thread);
@@ -311,7 +328,6 @@ bool symm__helper_end(symm_ctx *ctx, struct symm_helper *helper)
         give(ctx->engine->helpers, helper);
         return true;
     }
-    __atomic_store_n(&ctx->engine->helpers->left, true, __ATOMIC_RELAXED);
     symm__error_save(sentence);
     (void)add(ctx); /* else the next job makes its thread */
     symm__error_restore(sentence);

@@ -36,7 +36,8 @@ struct symm_helper_job {
 
 /* Makes the threads, unless they are there. With the context locked. */
 symm_status symm__helpers_open(symm_ctx *ctx) SYMM_MUST_CHECK;
-/* Ends them. False: a job was left, so nothing that jobs refer to may be freed. */
+/* Ends them. False: a job that was left has not returned within a second, so nothing that jobs
+ * refer to may be freed, the device's context among it. */
 bool symm__helpers_close(symm_ctx *ctx);
 
 /* Starts a job; *helper is for the functions below, NULL where the job has run already. */

@@ -248,13 +248,13 @@ static void keep(struct symm_engine_use *use)
               use->version);
 }
 
-void symm__engine_unload(symm_ctx *ctx)
+bool symm__engine_unload(symm_ctx *ctx)
 {
     struct symm_engine_use *use = ctx->engine;
     bool idle = true;
 
     if (!use)
-        return;
+        return true;
     /* In a forked child the library's threads are the parent's. */
     if (use->ops && use->engine && ctx->own_process && *ctx->own_process == 1) {
         idle = symm__helpers_close(ctx);
@@ -264,9 +264,9 @@ void symm__engine_unload(symm_ctx *ctx)
     }
     if (idle)
         free(use);
-    else
-        keep(use);
+    else        keep(use);
     ctx->engine = NULL;
+    return idle;
 }
 
 /* ---- What all ranks have ----------------------------------------------------------------- */

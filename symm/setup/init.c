@@ -567,7 +567,7 @@ static void link_close(symm_ctx *ctx)
 
 void symm_finalize(symm_ctx *ctx)
 {
-    bool forked;
+    bool forked, idle;
 
     if (!ctx)
         return;
@@ -600,8 +600,7 @@ void symm_finalize(symm_ctx *ctx)
     /* release: what the teams have reported is there */
     if (!forked && symm__own_control(ctx))
         __atomic_store_n(&symm__own_control(ctx)->left, 1, __ATOMIC_RELEASE);
-    link_close(ctx);
-    symm__engine_unload(ctx);
+    link_close(ctx);    idle = symm__engine_unload(ctx);
     if (ctx->control_handle >= 0)
         close(ctx->control_handle);
     for (int i = 0; i < SYMM_MAX_LOCAL_RANKS; i++)
@@ -612,8 +611,7 @@ void symm_finalize(symm_ctx *ctx)
                           (size_t)ctx->local_size * ctx->stride);
     if (ctx->control_base && !ctx->thread_group)
         symm__shared_release(ctx->control_base,
-                             (size_t)ctx->local_size * SYMM_CONTROL_BYTES);
-    if (ctx->ops)
+                             (size_t)ctx->local_size * SYMM_CONTROL_BYTES);    if (ctx->ops && idle)
         ctx->ops->close(ctx->backend);
     symm__costs_drop(ctx);
     symm__places_close(ctx);
