@@ -6,6 +6,7 @@
  * such a fault no call makes a thread.
  * ctest: cost 30
  */
+#include "core/context.h"
 #include "driver.h"
 #include "engine_stage.h"
 
@@ -293,15 +294,19 @@ static int unmade(symm_ctx *ctx, void *arg)
     const struct making *making = arg;
     struct engine_stage s;
     symm_team *team = NULL;
-    double begin;
+    double begin, short_timeout;
     int before;
 
     CHECK_ZERO(engine_open(&s, ctx));
+    short_timeout = ctx->timeout; /* for the one step that fails */
+    ctx->timeout = HARNESS_AMPLE;
     CHECK_ZERO(next_team(&s));
     before = threads();
     fault_set(&making->fault, true);
+    ctx->timeout = short_timeout;
     begin = harness_now();
     CHECK(symm_team_split(s.team, 0, s.rank, &team) != SYMM_OK && !team);
+    ctx->timeout = HARNESS_AMPLE;
     CHECK_ERROR(making->words);
     CHECK_MESSAGE(harness_now() - begin < HARNESS_SOON, "after %.3g s",
                   harness_now() - begin);
