@@ -19,6 +19,7 @@
 #include "bootstrap/hosts.h"
 #include "bootstrap/socket_path.h"
 #include "bootstrap/tree.h"
+#include "net/siphash.h"
 #include "net/store_protocol.h"
 #include "oob/exchange.h"
 #include "util/clock.h"
@@ -141,11 +142,12 @@ static_assert(sizeof(struct bootstrap_entry) == 112, "the entry's layout is fixe
 /* A bootstrap by entries, which travel by an allgather or by the store. */
 struct gathering {
     const struct symm_bootstrap_run *run;
-    const char *prefix, *what;       /* of the key; for sentences */
-    const char *store;               /* its address; NULL: another way */
-    const char *root;                /* where rank 0 listens; NULL: another way */
-    int local_rank, local_size;      /* with root: of the launcher's ranks here, */
-    const char *node;                /* the launcher's name for them, or "", */
+    const char *prefix, *what;           /* of the key; for sentences */
+    const char *store;                   /* its address; NULL: another way */
+    const char *root;                    /* where rank 0 listens; NULL: another way; */
+    uint8_t root_key[SYMM_SECRET_BYTES]; /* then of the secret and the job's series */
+    int local_rank, local_size;          /* with root: of the launcher's ranks here, */
+    const char *node;                    /* the launcher's name for them, or "", */
     int near_fd[SYMM_BOOTSTRAP_MAX]; /* and sockets to them, once they are made; -1 */
     double until;
     int listener;                    /* for other hosts; -1: none */
@@ -265,9 +267,9 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
 {
     const struct symm_bootstrap_run *run = gathering->run;
     struct symm_world *world = run->world;
-    const uint8_t *secret = gathering->store != NULL || gathering->root != NULL
-                                ? run->secret
-                                : gathering->entries[0].secret;
+    const uint8_t *secret = gathering->store != NULL  ? run->secret
+                            : gathering->root != NULL ? gathering->root_key
+                                                      : gathering->entries[0].secret;
     int near_fd[SYMM_BOOTSTRAP_MAX];
     symm_status status = entries_world(gathering);
     for (int r = 0; r < run->size; r++)
@@ -353,7 +355,7 @@ static symm_status speak(const struct gathering *gathering, symm_status gathered
         .root = gathering->root,
         .listener = gathering->listener,
         .place = &here[0].place,
-        .key = run->secret,
+        .key = gathering->root_key,
         .until = gathering->until,
         .failed = gathered,
     };
@@ -562,6 +564,12 @@ symm_status symm__bootstrap_tree(const struct symm_bootstrap_run *run, const cha
             "SYMM_JOB_SECRET_FILE to a file of mode 0600 that holds them");
     if (run->size == 1)
         return symm__bootstrap_local(run, peer_fd);
+    /* A survivor of the job's last try, which has the same secret and port, is a stranger. */
+    for (uint64_t half = 0; half < 2; half++) {
+        const uint64_t text[2] = {run->series, half};
+        const uint64_t hash = symm__siphash(run->secret, text, sizeof(text));
+        memcpy(gathering.root_key + 8 * half, &hash, sizeof(hash));
+    }
     return gather(&gathering, NULL, peer_fd);
 }
 

@@ -30,6 +30,7 @@ struct symm_bootstrap_run {
     int rank, size;           /* size >= 1 */
     const char *key;          /* the job's key: borrows */
     const uint8_t *secret;    /* SYMM_SECRET_BYTES or NULL: borrows */
+    uint64_t series;          /* by rank 0's port: as in struct symm_job */
     double timeout;           /* seconds from the call */
     struct symm_world *world; /* gets who is where: new */
 };

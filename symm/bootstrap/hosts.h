@@ -69,8 +69,10 @@ symm_status symm__world_number(struct symm_world *world, int rank, int size,
 symm_status symm__near_exchange(int place, int size, const int *fds, double timeout,
                                 struct symm_exchange *exchange,
                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
-/* The ranks of this host take over their lowest rank's listener; `mine` is closed or kept. Collective
- * among them. near_fd: [local_size], by place. */
+/*
+ * The ranks of this host take over their lowest rank's listener; `mine` (-1: none) is closed or
+ * kept. Collective among them. near_fd: [local_size], by place.
+ */
 symm_status symm__world_share(struct symm_world *world, int place, const int *near_fd,
                               int mine, double timeout) SYMM_MUST_CHECK;
 /*

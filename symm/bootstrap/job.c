@@ -37,6 +37,7 @@
 
 #include "symm/tools.h"
 #include "util/abi.h"
+#include "util/hash.h"
 #include "util/status.h"
 #include "util/text.h"
 
@@ -612,7 +613,14 @@ static symm_status read_root(struct symm_job *job)
     symm_status status;
 
     const char *group = either("GROUP_RANK", "SLURM_NODEID");
+    static const char *const series[] = {
+        "SYMM_JOB_ID",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+        "SLURM_JOB_ID", "SLURM_STEP_ID",       "SLURM_RESTART_COUNT"};
 
+    job->series = SYMM_FNV_BASIS;
+    for (size_t i = 0; i < sizeof(series) / sizeof(series[0]); i++)
+        job->series = symm__fnv_text(job->series ^ i,
+                                     variable(series[i]) ? variable(series[i]) : "");
     snprintf(job->node, sizeof(job->node), "%.23s", group ? group : "");
     job->root[0] = '\0';
     if (!port)

@@ -93,7 +93,7 @@ static symm_status no_memory(const struct join *join)
                       join->as->rank, join->as->size);
 }
 
-/* ---- The table ------------------------------------------------------------------------- */
+/* ---- The table --------------------------------------------------------------------- */
 
 /* status != OK: symm_last_error() is what all hosts return. */
 static struct symm_relay_message *table_make(const struct join *join,
@@ -151,7 +151,7 @@ static void table_send(struct join *join, struct branch *branch)
     }
 }
 
-/* ---- At rank 0 --------------------------------------------------------------------------- */
+/* ---- At rank 0 --------------------------------------------------------------------- */
 
 static void refuse(struct join *join, struct branch *branch, symm_status status,
                    const char *sentence)
@@ -296,7 +296,7 @@ static symm_status missing(const struct join *join)
     return status;
 }
 
-/* ---- Guests -------------------------------------------------------------------------------- */
+/* ---- Guests ------------------------------------------------------------------------ */
 
 static void log_refused(void *user, const char *why, bool last)
 {
@@ -410,7 +410,7 @@ static bool acceptor_begin(struct join *join, struct symm_acceptor *acceptor,
     return symm__acceptor_open(acceptor);
 }
 
-/* ---- To rank 0, then to the parent ------------------------------------------------------------ */
+/* ---- To rank 0, then to the parent ------------------------------------------------- */
 
 static void try_again(struct join *join, const char *why)
 {
@@ -608,7 +608,7 @@ static symm_status not_reached(const struct join *join)
         join->why, symm__now() - join->start);
 }
 
-/* ---- Together ---------------------------------------------------------------------------------- */
+/* ---- Together ---------------------------------------------------------------------- */
 
 static void serve_all(struct join *join, struct symm_acceptor *acceptor)
 {

@@ -4,8 +4,9 @@
  * between them.
  *
  *   all_reduce      rails: reduce_scatter on the host, all_reduce on the rail, all_gather on
- *                   the host, in chunks where they are long; what does not divide by the host's ranks, and hosts of unequal
- *                   size: all_reduce on the host, then among leaders, broadcast on the host
+ *                   the host, in chunks where they are long; what does not divide by the
+ *                   host's ranks, and hosts of unequal size: all_reduce on the host, then
+ *                   among leaders, broadcast on the host
  *   reduce_scatter  rails: one on the host for each host's blocks, then one on the rail
  *   all_gather      rails: one on the rail, then one on the host for each host's blocks
  *   broadcast       to the root's host where its leader is not the root, along the rail, on
@@ -37,9 +38,9 @@
 
 enum way { RAILS, LEADERS, FLAT };
 
-/* An all_reduce of that many bytes is made in chunks, so that the host's links and the network work
- * at a time. With n chunks an n-th of the shorter part is not hidden, and the engine's latency comes
- * n times. Not measured over a network yet. */
+/* An all_reduce of that many bytes is made in chunks, so that the host's links and the network
+ * work at a time. With n chunks an n-th of the shorter part is not hidden, and the engine's
+ * latency comes n times. Not measured over a network yet. */
 #define PIPELINE_BYTES ((size_t)4 << 20)
 #define CHUNKS         4
 #define CHUNK_LEAST    ((size_t)2 << 20)

@@ -90,8 +90,8 @@ struct symm_engine_handshake {
 
 /* Local. An error only if an engine was asked for by name, or an option is malformed. */
 symm_status symm__engine_load(symm_ctx *ctx) SYMM_MUST_CHECK;
-/* After the last team. False: a thread is still in the engine, and uses the device: the backend must
- * stay open. */
+/* After the last team. False: a thread is still in the engine, and uses the device: the
+ * backend must stay open. */
 bool symm__engine_unload(symm_ctx *ctx);
 void symm__engine_handshake(const symm_ctx *ctx, struct symm_engine_handshake *hello);
 /* From all ranks' handshakes: one engine for all, or none; an error where it was asked for. */

@@ -70,7 +70,7 @@ static inline uint64_t symm__oob_bit(const struct symm_oob *oob, int rank)
 bool symm__oob_left(const struct symm_oob *oob, int rank);
 /* Has the rank, of another host, died? */
 bool symm__oob_died(const struct symm_oob *oob, int rank);
-/* Tells the ranks on other hosts that the team `tag` has failed. From any thread, under any lock. */
+/* Tells other hosts that the team `tag` has failed. From any thread, under any lock. */
 void symm__oob_notify(struct symm_oob *oob, uint64_t tag, symm_status status,
                       const char *sentence);
 /* What a rank of another host has reported of a team; false: nothing. */

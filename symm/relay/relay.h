@@ -9,8 +9,8 @@
  * address, and all ends connect again (ledger.h says what they repeat).
  *
  * The higher host connects to the lower. In the tree of the world each host attaches to its nearest
- * living ancestor (tree.h); deaths and failures go over it to all hosts. Exchanges of a team go over
- * a tree of the team's hosts alone, whose connections are made when first needed.
+ * living ancestor (tree.h); deaths and failures go over it to all hosts. Exchanges of a team go
+ * over a tree of the team's hosts alone, whose connections are made when first needed.
  *
  * Guarantees: an exchange ends by its deadline and one second, with one outcome on all hosts that
  * can be reached; a rank's death is known on all hosts soon after the kernel has closed its

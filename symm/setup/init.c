@@ -224,8 +224,8 @@ static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double ti
     struct symm_bootstrap_run run = {
         .rank = ctx->rank,
         .size = ctx->size,
-        .key = ctx->job.key,
-        .secret = ctx->job.has_secret ? ctx->job.secret : NULL,
+        .key = ctx->job.key,        .secret = ctx->job.has_secret ? ctx->job.secret : NULL,
+        .series = ctx->job.series,
         .timeout = timeout,
         .world = &world,
     };
