@@ -57,48 +57,13 @@ symm_status symm__host_identify(struct symm_host *host)
 
 struct symm_address symm__host_address(const struct symm_host_address *place)
 {
-    struct symm_address address = {.bytes = sizeof(struct sockaddr_in)};
-    struct sockaddr_in *v4 = (struct sockaddr_in *)&address.at;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address.at;
-
-    if (place->family == 6) {
-        address.bytes = sizeof(*v6);
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = place->port;
-        memcpy(&v6->sin6_addr, place->address, 16);
-        return address;
-    }
-    v4->sin_family = AF_INET;
-    v4->sin_port = place->port;
-    memcpy(&v4->sin_addr, place->address, 4);
-    return address;
+    return symm__address_make(place->family, place->address, place->port);
 }
 
-static void address_place(const struct sockaddr_storage *address,
-                          struct symm_host_address *place)
+static void take_address(const struct symm_address *own,
+                         struct symm_host_address *place)
 {
-    const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
-    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
-
-    place->family = address->ss_family == AF_INET6 ? 6 : 4;
-    place->port = place->family == 6 ? v6->sin6_port : v4->sin_port;
-    if (place->family == 6)
-        memcpy(place->address, &v6->sin6_addr, 16);
-    else
-        memcpy(place->address, &v4->sin_addr, 4);
-}
-
-/* "10.0.0.1:4242" */
-static const char *address_text(const struct symm_host_address *place, char *text,
-                                size_t bytes)
-{
-    char address[INET6_ADDRSTRLEN] = "?";
-
-    inet_ntop(place->family == 6 ? AF_INET6 : AF_INET, place->address, address,
-              sizeof(address));
-    snprintf(text, bytes, place->family == 6 ? "[%s]:%u" : "%s:%u", address,
-             ntohs(place->port));
-    return text;
+    symm__address_take(own, &place->family, place->address, &place->port);
 }
 
 /* The local address from which `target` (numeric; NULL: none) is reached; nothing is sent. */
@@ -156,7 +121,7 @@ static symm_status own_address(const char *toward, struct symm_host_address *pla
         !way_to("2001:db8::1", &own) &&
         symm__address_parse("127.0.0.1", SYMM_ADDRESS_NUMBER, &own))
         return symm__fail(SYMM_ERR_SYSTEM, "this host has no network");
-    address_place(&own.at, place);
+    take_address(&own, place);
     place->port = 0;
     return SYMM_OK;
 }
@@ -205,8 +170,8 @@ symm_status symm__hosts_listen(const char *toward, struct symm_host_address *pla
             SYMM_ERR_SYSTEM, errno,
             "listening on %s for ranks of other hosts (another address of this host: "
             "SYMM_SOCKET_IFNAME or SYMM_HOST_ADDRESS)",
-            address_text(place, text, sizeof(text)));
-    address_place(&own.at, place);
+            symm__address_text(&own, text, sizeof(text)));
+    take_address(&own, place);
     *listener = fd;
     return SYMM_OK;
 }

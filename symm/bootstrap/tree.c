@@ -20,7 +20,6 @@
 #include "util/log.h"
 #include "util/rank_text.h"
 #include "util/status.h"
-#include "util/text.h"
 
 #define TREE_MAGIC     0x53594d4au /* "SYMJ" */
 #define TREE_VERSION   1u
@@ -120,9 +119,7 @@ static symm_status table_take(struct join *join, struct symm_relay_message *tabl
 
     join->hosts = head->rank;
     if (head->status != SYMM_OK) {
-        snprintf(text, sizeof(text), "%.*s", (int)head->bytes,
-                 (const char *)table->data);
-        (void)symm__printable(text, sizeof(text));
+        symm__relay_sentence(table, text);
         join->table = symm__relay_keep(table);
         return symm__fail_quiet(symm__peer_status(head->status), text);
     }
@@ -237,10 +234,7 @@ static void hear_join(struct join *join, struct branch *branch,
     int parent = symm__tree_parent(join->hosts);
     if (message->head.status != SYMM_OK) {
         char text[SYMM_ERROR_BYTES];
-
-        snprintf(text, sizeof(text), "%.*s", (int)message->head.bytes,
-                 (const char *)message->data);
-        (void)symm__printable(text, sizeof(text));
+        symm__relay_sentence(message, text);
         join->status = symm__fail_quiet(symm__peer_status(message->head.status), text);
         branch->number = join->hosts; /* it hears that all have heard */
         return;

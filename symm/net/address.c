@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -62,6 +63,53 @@ const char *symm__address_parse(const char *text, enum symm_address_form form,
     memcpy(&address->at, found->ai_addr, found->ai_addrlen);
     freeaddrinfo(found);
     return NULL;
+}
+
+struct symm_address symm__address_make(unsigned family, const uint8_t number[16],
+                                       uint16_t port)
+{
+    struct symm_address address = {.bytes = sizeof(struct sockaddr_in)};
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&address.at;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address.at;
+
+    if (family == 6) {
+        address.bytes = sizeof(*v6);
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = port;
+        memcpy(&v6->sin6_addr, number, 16);
+        return address;
+    }
+    v4->sin_family = AF_INET;
+    v4->sin_port = port;
+    memcpy(&v4->sin_addr, number, 4);
+    return address;
+}
+
+void symm__address_take(const struct symm_address *address, uint16_t *family,
+                        uint8_t number[16], uint16_t *port)
+{
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&address->at;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&address->at;
+
+    *family = address->at.ss_family == AF_INET6 ? 6 : 4;
+    *port = *family == 6 ? v6->sin6_port : v4->sin_port;
+    if (*family == 6)
+        memcpy(number, &v6->sin6_addr, 16);
+    else
+        memcpy(number, &v4->sin_addr, 4);
+}
+
+const char *symm__address_text(const struct symm_address *address, char *text,
+                               size_t bytes)
+{
+    char number[INET6_ADDRSTRLEN] = "?";
+    uint8_t octets[16];
+    uint16_t family, port;
+
+    symm__address_take(address, &family, octets, &port);
+    inet_ntop(address->at.ss_family, octets, number, sizeof(number));
+    snprintf(text, bytes, family == 6 ? "[%s]:%u" : "%s:%u", number, ntohs(port));
+    return text;
 }
 
 /* Has the system IPv6? */

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 struct symm_address {
@@ -28,6 +29,14 @@ bool symm__address_has_port(const char *text);
 /* NULL: done; else what is wrong with the text (static). */
 const char *symm__address_parse(const char *text, enum symm_address_form form,
                                 struct symm_address *address);
+/* What messages carry of an address: 4 or 6, the number and the port in network byte order. */
+struct symm_address symm__address_make(unsigned family, const uint8_t number[16],
+                                       uint16_t port);
+void symm__address_take(const struct symm_address *address, uint16_t *family,
+                        uint8_t number[16], uint16_t *port);
+/* "10.0.0.1:4242", "[fe80::1]:4242"; returns text. */
+const char *symm__address_text(const struct symm_address *address, char *text,
+                               size_t bytes);
 /* A listener, or -1: errno. Port 0: any; `address` gets the one that it was. */
 int symm__address_listen(struct symm_address *address);
 /* The same at a port from low to high that is free; errno EADDRINUSE: none is. low 0: any. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "relay/message.h"
 #include "relay/relay.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
@@ -163,11 +164,6 @@ static symm_status gather_here(struct over *over)
 
 /* ---- Among hosts ------------------------------------------------------------------------ */
 
-static size_t padded(size_t bytes)
-{
-    return (bytes + 7) & ~(size_t)7;
-}
-
 /* This host's bytes: of each member its number and the bytes. */
 static char *pack_here(const struct over *over, size_t *bytes)
 {
@@ -175,7 +171,7 @@ static char *pack_here(const struct over *over, size_t *bytes)
 
     *bytes = 0;
     for (int i = 0; i < over->local_count; i++)
-        *bytes += 8 + padded(over->messages[over->local[i]].bytes_count);
+        *bytes += 8 + symm__relay_padded(over->messages[over->local[i]].bytes_count);
     at = packed = calloc(1, *bytes);
     for (int i = 0; packed && i < over->local_count; i++) {
         const struct symm_oob_message *message = &over->messages[over->local[i]];
@@ -184,7 +180,7 @@ static char *pack_here(const struct over *over, size_t *bytes)
         memcpy(at, &count, sizeof(count));
         if (count > 0)
             memcpy(at + 8, message->bytes, message->bytes_count);
-        at += 8 + padded(message->bytes_count);
+        at += 8 + symm__relay_padded(message->bytes_count);
     }
     return packed;
 }
@@ -217,14 +213,6 @@ static symm_status ask(void *arg)
     return status;
 }
 
-/* "split (world)" and "split (team 3 [0 1])" are the same step. */
-static bool same_step(const char *a, const char *b)
-{
-    size_t length = strcspn(a, "(");
-
-    return length == strcspn(b, "(") && strncmp(a, b, length) == 0;
-}
-
 /* How this rank takes part in the allgather. failed: symm_last_error() is why. */
 static struct symm_relay_exchange as_relay(struct over *over, symm_status failed)
 {
@@ -249,7 +237,8 @@ static bool counts(const struct over *over, const struct symm_relay_result *resu
                    symm_status status)
 {
     return !result->late || status != SYMM_ERR_TIMEOUT ||
-           (!over->exchange->again && same_step(result->what, over->exchange->what));
+           (!over->exchange->again &&
+            symm__same_step(result->what, over->exchange->what));
 }
 
 /* The second step, by the leader: what is handed on becomes over->packed. */
@@ -302,7 +291,7 @@ static symm_status pack_all(struct over *over, symm_status status,
     snprintf(verdict.sentence, sizeof(verdict.sentence), "%s",
              status == SYMM_OK ? "" : symm_last_error());
     for (int h = 0; status == SYMM_OK && h < over->hosts; h++)
-        bytes += h == over->here ? 0 : 8 + padded(result->parts[h].bytes);
+        bytes += h == over->here ? 0 : 8 + symm__relay_padded(result->parts[h].bytes);
     over->packed = at = calloc(1, bytes);
     if (!at)
         return no_memory(over);
@@ -316,7 +305,7 @@ static symm_status pack_all(struct over *over, symm_status status,
             continue;
         memcpy(at, &count, sizeof(count));
         memcpy(at + 8, result->parts[h].data, result->parts[h].bytes);
-        at += 8 + padded(result->parts[h].bytes);
+        at += 8 + symm__relay_padded(result->parts[h].bytes);
     }
     return status == SYMM_OK ? SYMM_OK : symm__fail_quiet(status, verdict.sentence);
 }
@@ -371,7 +360,8 @@ static symm_status unpack_one(const struct over *over, int member, const char **
         return malformed(over);
     memcpy(&count, *at, sizeof(count));
     *at += 8;
-    if (count > (uint64_t)(end - *at) || padded((size_t)count) > (size_t)(end - *at))
+    if (count > (uint64_t)(end - *at) ||
+        symm__relay_padded(count) > (uint64_t)(end - *at))
         return malformed(over);
     if (count > 0) {
         message->bytes = malloc((size_t)count);
@@ -380,7 +370,7 @@ static symm_status unpack_one(const struct over *over, int member, const char **
         memcpy(message->bytes, *at, (size_t)count);
         message->bytes_count = (size_t)count;
     }
-    *at += padded((size_t)count);
+    *at += symm__relay_padded(count);
     return SYMM_OK;
 }
 
@@ -418,7 +408,7 @@ static symm_status unpack(struct over *over)
         }
         host_at[h] = at + 8;
         host_end[h] = at + 8 + count;
-        at += 8 + padded((size_t)count);
+        at += 8 + symm__relay_padded(count);
     }
     for (int i = 0; status == SYMM_OK && i < over->exchange->count; i++) {
         int h = over->place_of[i];

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "relay/message.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/text.h"
@@ -326,13 +327,6 @@ static void oob_see_elsewhere(struct symm_oob_peer *peer,
     peer->since = symm__now();
 }
 
-/* "split (world)" and "split (team 3 [0 1])" are the same step. */
-static bool oob_same_step(const char *a, const char *b)
-{
-    size_t length = strcspn(a, "(");
-    return length == strcspn(b, "(") && strncmp(a, b, length) == 0;
-}
-
 /* All begins anew under a number that a member has reached: it has left the other ones. */
 static void oob_restart(struct symm_oob_run *run, uint32_t sequence)
 {
@@ -361,7 +355,7 @@ static symm_status oob_failed(struct symm_oob_run *run,
 {
     symm_status status = oob_relay(run, peer, head);
     if (head->kind != SYMM_OOB_BLAME || status != SYMM_ERR_TIMEOUT ||
-        (!run->exchange->again && oob_same_step(head->what, run->exchange->what)))
+        (!run->exchange->again && symm__same_step(head->what, run->exchange->what)))
         return status;
     run->given_up = true;
     (void)snprintf(run->why, sizeof(run->why), "%s", symm_last_error());
@@ -379,7 +373,7 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
         return later ? oob_failed(run, peer, head) : oob_relay(run, peer, head);
     if (!later || head->kind != SYMM_OOB_DATA)
         return SYMM_OK;
-    if (!oob_same_step(head->what, run->exchange->what)) {
+    if (!symm__same_step(head->what, run->exchange->what)) {
         oob_see_elsewhere(peer, head);
         return SYMM_OK;
     }
@@ -411,7 +405,7 @@ static symm_status oob_sort(struct symm_oob_run *run, struct symm_oob_peer *peer
     if (oob_is_current(run, head)) {
         /* Steps of one team have numbers in the order in which each rank makes them. */
         if (head->kind == SYMM_OOB_DATA &&
-            !oob_same_step(head->what, run->exchange->what)) {
+            !symm__same_step(head->what, run->exchange->what)) {
             oob_see_elsewhere(peer, head);
             return SYMM_OK;
         }

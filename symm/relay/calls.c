@@ -7,7 +7,6 @@
 #include "relay/private.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
-#include "util/text.h"
 
 #define ASK_SECONDS     0.002 /* between two queries of `ask`; doubles */
 #define ASK_MOST        0.032
@@ -26,21 +25,17 @@ static struct symm_relay_message *call_message(const struct symm_relay *relay,
                                                enum symm_relay_kind kind,
                                                const void *data, size_t bytes)
 {
-    size_t list = ((size_t)x->hosts * sizeof(int32_t) + 7) & ~(size_t)7;
-    struct symm_relay_message *message = symm__relay_message(kind, list + bytes);
+    struct symm_relay_message *message =
+        symm__relay_listed(kind, x->tag, x->sequence, x->leaders, x->hosts, bytes);
 
     if (!message)
         return NULL;
-    memset(message->data, 0, list);
-    memcpy(message->data, x->leaders, (size_t)x->hosts * sizeof(int32_t));
     if (bytes > 0)
-        memcpy(message->data + list, data, bytes);
-    message->head.tag = x->tag;
-    message->head.sequence = x->sequence;
+        memcpy(message->data + symm__relay_list_bytes(message->head.leaders), data,
+               bytes);
     message->head.before = x->before;
     message->head.from = relay->config.rank;
     message->head.rank = relay->config.rank;
-    message->head.leaders = (uint32_t)x->hosts;
     snprintf(message->head.what, sizeof(message->head.what), "%s", x->what);
     return message;
 }
@@ -116,25 +111,20 @@ static symm_status wait_over(struct symm_relay *relay,
     return own;
 }
 
-struct record {
-    uint32_t place, unused;
-    uint64_t bytes;
-};
-
 /* The parts in ALL, which the relay has made of parts that it checked. */
 static symm_status take_parts(const struct symm_relay_exchange *x,
                               struct symm_relay_result *result)
 {
     const struct symm_relay_message *all = result->message;
-    size_t at = ((size_t)x->hosts * sizeof(int32_t) + 7) & ~(size_t)7;
+    uint64_t at = symm__relay_list_bytes((uint64_t)x->hosts);
     int count = 0;
 
     result->parts = calloc((size_t)x->hosts, sizeof(*result->parts));
     if (!result->parts)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for the parts of %d hosts in %s",
                           x->hosts, x->what);
-    while (at + sizeof(struct record) <= all->head.bytes) {
-        struct record record;
+    while (at + sizeof(struct symm_relay_record) <= all->head.bytes) {
+        struct symm_relay_record record;
         struct symm_relay_part *part;
 
         memcpy(&record, all->data + at, sizeof(record));
@@ -145,7 +135,7 @@ static symm_status take_parts(const struct symm_relay_exchange *x,
         count += part->data == NULL;
         *part = (struct symm_relay_part){.data = all->data + at,
                                          .bytes = (size_t)record.bytes};
-        at += ((size_t)record.bytes + 7) & ~(size_t)7;
+        at += symm__relay_padded(record.bytes);
     }
     return count == x->hosts
                ? SYMM_OK
@@ -154,21 +144,17 @@ static symm_status take_parts(const struct symm_relay_exchange *x,
                             x->what, count, x->hosts);
 }
 
-/* The sentence of a FAIL; `own`: why this rank has given up, if it has. */
+/* The sentence of a FAIL, and what it says of earlier ones. */
 static symm_status take_fail(const struct symm_relay_exchange *x,
                              const struct symm_relay_message *fail,
                              struct symm_relay_result *result)
 {
-    size_t list = ((size_t)fail->head.leaders * sizeof(int32_t) + 7) & ~(size_t)7;
     char text[SYMM_ERROR_BYTES];
 
     result->reached = fail->head.reached;
     result->late = fail->head.before == x->tag;
     memcpy(result->what, fail->head.what, sizeof(result->what));
-    snprintf(text, sizeof(text), "%.*s",
-             list < fail->head.bytes ? (int)(fail->head.bytes - list) : 0,
-             (const char *)fail->data + (list < fail->head.bytes ? list : 0));
-    (void)symm__printable(text, sizeof(text));
+    symm__relay_sentence(fail, text);
     return symm__fail_quiet(symm__peer_status(fail->head.status), text);
 }
 

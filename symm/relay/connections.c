@@ -46,21 +46,7 @@ static uint32_t own_number(const struct symm_relay *relay, enum symm_relay_end e
 
 static struct symm_address address_of(const struct symm_relay_host *host)
 {
-    struct symm_address address = {.bytes = sizeof(struct sockaddr_in)};
-    struct sockaddr_in *v4 = (struct sockaddr_in *)&address.at;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address.at;
-
-    if (host->family == 6) {
-        address.bytes = sizeof(*v6);
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = host->port;
-        memcpy(&v6->sin6_addr, host->bytes, 16);
-        return address;
-    }
-    v4->sin_family = AF_INET;
-    v4->sin_port = host->port;
-    memcpy(&v4->sin_addr, host->bytes, 4);
-    return address;
+    return symm__address_make(host->family, host->bytes, host->port);
 }
 
 /* ---- The list ---------------------------------------------------------------------- */
@@ -331,23 +317,11 @@ static void move_one(struct symm_relay *relay, struct symm_relay_connection *c,
     }
 }
 
-/* "10.0.0.1:4242" */
-static const char *address_text(const struct symm_relay_host *host, char *text,
-                                size_t bytes)
-{
-    char address[INET6_ADDRSTRLEN] = "?";
-
-    inet_ntop(host->family == 6 ? AF_INET6 : AF_INET, host->bytes, address,
-              sizeof(address));
-    snprintf(text, bytes, host->family == 6 ? "[%s]:%u" : "%s:%u", address,
-             ntohs(host->port));
-    return text;
-}
-
 /* Exchanges that were given up because the host above is not reached: the reason is there. */
 static void report_cut(struct symm_relay *relay, const struct symm_relay_connection *c)
 {
     const struct symm_relay_host *host = &relay->config.at[c->id];
+    const struct symm_address address = address_of(host);
     char sentence[SYMM_ERROR_BYTES], text[64];
 
     snprintf(sentence, sizeof(sentence),
@@ -358,7 +332,8 @@ static void report_cut(struct symm_relay *relay, const struct symm_relay_connect
                    "between them, is that address not for other hosts "
                    "(SYMM_SOCKET_IFNAME, SYMM_HOST_ADDRESS), or has that host another "
                    "secret or version?",
-             relay->config.rank, host->name, address_text(host, text, sizeof(text)),
+             relay->config.rank, host->name,
+             symm__address_text(&address, text, sizeof(text)),
              c->stranger ? ""
              : c->why[0] ? c->why
                          : "it does not answer");

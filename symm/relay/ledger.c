@@ -2,7 +2,7 @@
 /*
  * ledger.c - see ledger.h.
  *
- * Data of UP and ALL: the list of leaders, then for each part a record (struct record) and its
+ * Data of UP and ALL: the list of leaders, then for each part a record (struct symm_relay_record) and its
  * bytes, padded to 8. What came from a link is checked here before it is used.
  */
 #include "relay/ledger.h"
@@ -18,19 +18,9 @@
 
 #define LOOK_SECONDS 0.05 /* between two looks for exchanges that wait for each other */
 
-struct record {
-    uint32_t place, unused;
-    uint64_t bytes;
-};
-
-static uint64_t padded(uint64_t bytes)
+static uint64_t list_bytes(const struct symm_ledger_exchange *x)
 {
-    return (bytes + 7) & ~UINT64_C(7);
-}
-
-static uint64_t list_bytes(int count)
-{
-    return padded((uint64_t)count * sizeof(int32_t));
+    return symm__relay_list_bytes((uint64_t)x->count);
 }
 
 /* ---- Outcomes --------------------------------------------------------------------- */
@@ -78,17 +68,6 @@ static void outcome_add(struct symm_ledger *ledger, uint64_t tag, uint32_t seque
     ledger->outcomes++;
 }
 
-static struct symm_relay_message *go_message(uint64_t tag, uint32_t sequence)
-{
-    struct symm_relay_message *go = symm__relay_message(SYMM_RELAY_GO, 0);
-
-    if (!go)
-        return NULL;
-    go->head.tag = tag;
-    go->head.sequence = sequence;
-    return go;
-}
-
 void symm__ledger_outcomes(const struct symm_ledger *ledger,
                            void (*each)(void *user, struct symm_relay_message *go),
                            void *user)
@@ -96,7 +75,9 @@ void symm__ledger_outcomes(const struct symm_ledger *ledger,
     for (unsigned i = 0; i < SYMM_LEDGER_OUTCOMES && i < ledger->outcomes; i++) {
         const struct symm_ledger_outcome *outcome = &ledger->outcome[i];
         struct symm_relay_message *go =
-            outcome->went ? go_message(outcome->tag, outcome->sequence) : NULL;
+            outcome->went
+                ? symm__relay_step(SYMM_RELAY_GO, outcome->tag, outcome->sequence)
+                : NULL;
 
         if (go)
             each(user, go);
@@ -153,7 +134,8 @@ static int list_place(const struct symm_ledger *ledger,
     const int32_t *leaders = (const int32_t *)(const void *)message->data;
     int count = (int)message->head.leaders, place = -1, before = -1;
 
-    if (count < 2 || count > ledger->hosts || message->head.bytes < list_bytes(count))
+    if (count < 2 || count > ledger->hosts ||
+        message->head.bytes < symm__relay_list_bytes((uint64_t)count))
         return -1;
     for (int p = 0; p < count; p++) {
         int host;
@@ -243,16 +225,11 @@ static struct symm_relay_message *message_of(const struct symm_ledger_exchange *
                                              enum symm_relay_kind kind, uint64_t more)
 {
     struct symm_relay_message *message =
-        symm__relay_message(kind, list_bytes(x->count) + more);
+        symm__relay_listed(kind, x->tag, x->sequence, x->leaders, x->count, more);
 
     if (!message)
         return NULL;
-    memset(message->data, 0, (size_t)list_bytes(x->count));
-    memcpy(message->data, x->leaders, (size_t)x->count * sizeof(int32_t));
-    message->head.tag = x->tag;
-    message->head.sequence = x->sequence;
     message->head.from = x->said;
-    message->head.leaders = (uint32_t)x->count;
     memcpy(message->head.what, x->what, sizeof(message->head.what));
     return message;
 }
@@ -264,7 +241,8 @@ static void finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                    struct symm_relay_message *why)
 {
     struct symm_ledger_exchange **at = &ledger->exchanges;
-    struct symm_relay_message *go = why ? NULL : go_message(x->tag, x->sequence);
+    struct symm_relay_message *go =
+        why ? NULL : symm__relay_step(SYMM_RELAY_GO, x->tag, x->sequence);
     struct symm_relay_message *message = why ? why : go;
 
     outcome_add(ledger, x->tag, x->sequence, why);
@@ -288,7 +266,7 @@ static struct symm_relay_message *reason(const struct symm_ledger_exchange *x,
 
     if (!message)
         return NULL;
-    memcpy(message->data + list_bytes(x->count), sentence, bytes);
+    memcpy(message->data + list_bytes(x), sentence, bytes);
     message->head.status = status;
     message->head.rank = rank;
     message->head.reached = x->sequence;
@@ -326,8 +304,6 @@ static void give_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
     const struct symm_relay_head *head = &message->head;
     char text[SYMM_ERROR_BYTES];
     struct symm_relay_message *fail;
-    size_t at = (size_t)list_bytes(x->count);
-
     if (x->place > 0) {
         if (x->gave_up)
             return;
@@ -335,8 +311,7 @@ static void give_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
         to_place(ledger, x, symm__tree_parent(x->place), message);
         return;
     }
-    snprintf(text, sizeof(text), "%.*s", (int)(head->bytes - at),
-             (const char *)message->data + at);
+    symm__relay_sentence(message, text);
     if (head->status == SYMM_ERR_TIMEOUT && !x->all && head->reached > 0) {
         char late[SYMM_ERROR_BYTES];
 
@@ -371,18 +346,19 @@ static struct symm_relay_message *bundle(struct symm_ledger_exchange *x,
                                          enum symm_relay_kind kind, bool again)
 {
     struct symm_relay_message *message;
-    uint64_t bytes = 0, at = list_bytes(x->count);
+    uint64_t bytes = 0, at = list_bytes(x);
     int parts = 0;
 
     for (int p = 0; p < x->count; p++)
         if (x->parts[p].message && (again || !x->parts[p].sent)) {
-            bytes += sizeof(struct record) + padded(x->parts[p].bytes);
+            bytes += sizeof(struct symm_relay_record) +
+                     symm__relay_padded(x->parts[p].bytes);
             parts++;
         }
     message = parts > 0 ? message_of(x, kind, bytes) : NULL;
     for (int p = 0; message && p < x->count; p++) {
         struct symm_ledger_part *part = &x->parts[p];
-        struct record record = {.place = (uint32_t)p, .bytes = part->bytes};
+        struct symm_relay_record record = {.place = (uint32_t)p, .bytes = part->bytes};
 
         if (!part->message || (part->sent && !again))
             continue;
@@ -391,8 +367,8 @@ static struct symm_relay_message *bundle(struct symm_ledger_exchange *x,
         if (part->bytes > 0)
             memcpy(message->data + at, part->data, (size_t)part->bytes);
         memset(message->data + at + part->bytes, 0,
-               (size_t)(padded(part->bytes) - part->bytes));
-        at += padded(part->bytes);
+               (size_t)(symm__relay_padded(part->bytes) - part->bytes));
+        at += symm__relay_padded(part->bytes);
     }
     return message;
 }
@@ -412,20 +388,10 @@ static void send_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
     x->sent = x->got;
 }
 
-static struct symm_relay_message *have_message(const struct symm_ledger_exchange *x)
-{
-    struct symm_relay_message *have = symm__relay_message(SYMM_RELAY_HAVE, 0);
-
-    if (!have)
-        return NULL;
-    have->head.tag = x->tag;
-    have->head.sequence = x->sequence;
-    return have;
-}
-
 static void send_have(struct symm_ledger *ledger, struct symm_ledger_exchange *x)
 {
-    struct symm_relay_message *have = have_message(x);
+    struct symm_relay_message *have =
+        symm__relay_step(SYMM_RELAY_HAVE, x->tag, x->sequence);
 
     if (!have)
         return;
@@ -467,14 +433,6 @@ static void settle(struct symm_ledger *ledger, struct symm_ledger_exchange *x)
         finish(ledger, x, NULL);
 }
 
-/* "split (world)" and "split (team 3 [0 1])" are the same step. */
-static bool same_step(const char *a, const char *b)
-{
-    size_t length = strcspn(a, "(");
-
-    return length == strcspn(b, "(") && strncmp(a, b, length) == 0;
-}
-
 /* Are all in the same step? If not the exchange fails, and may be gone. */
 static bool check_step(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                        const struct symm_relay_head *head, int rank)
@@ -486,7 +444,7 @@ static bool check_step(struct symm_ledger *ledger, struct symm_ledger_exchange *
         memcpy(x->what, what, sizeof(x->what));
         x->said = rank;
     }
-    if (same_step(x->what, what))
+    if (symm__same_step(x->what, what))
         return true;
     snprintf(
         sentence, sizeof(sentence),
@@ -508,17 +466,18 @@ static bool in_subtree(int place, int of)
 static bool take_parts(struct symm_ledger_exchange *x,
                        struct symm_relay_message *message, int child)
 {
-    uint64_t at = list_bytes(x->count), bytes = message->head.bytes;
+    uint64_t at = list_bytes(x), bytes = message->head.bytes;
 
     while (at < bytes) {
-        struct record record;
+        struct symm_relay_record record;
         struct symm_ledger_part *part;
 
         if (bytes - at < sizeof(record))
             return false;
         memcpy(&record, message->data + at, sizeof(record));
         at += sizeof(record);
-        if (record.bytes > bytes - at || padded(record.bytes) > bytes - at ||
+        if (record.bytes > bytes - at ||
+            symm__relay_padded(record.bytes) > bytes - at ||
             record.place >= (uint32_t)x->count || !in_subtree((int)record.place, child))
             return false;
         part = &x->parts[record.place];
@@ -528,7 +487,7 @@ static bool take_parts(struct symm_ledger_exchange *x,
                                               .bytes = record.bytes};
             x->got++;
         }
-        at += padded(record.bytes);
+        at += symm__relay_padded(record.bytes);
     }
     return true;
 }
@@ -540,7 +499,7 @@ static void answer(struct symm_ledger *ledger, int from, int leader,
                    const struct symm_ledger_outcome *outcome)
 {
     struct symm_relay_message *message =
-        outcome->went ? go_message(outcome->tag, outcome->sequence)
+        outcome->went ? symm__relay_step(SYMM_RELAY_GO, outcome->tag, outcome->sequence)
                       : symm__relay_keep(outcome->why);
 
     if (message && from >= 0)
@@ -590,7 +549,7 @@ static bool take_part(struct symm_ledger *ledger, struct symm_relay_message *mes
 {
     struct symm_ledger_exchange *x;
     struct symm_ledger_part *part;
-    uint64_t at = list_bytes((int)message->head.leaders);
+    uint64_t at = symm__relay_list_bytes(message->head.leaders);
 
     if (list_place(ledger, message) < 0)
         return false;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/text.h"
 struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
                                                uint64_t bytes)
 {
@@ -22,6 +23,55 @@ struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
     message->head.kind = (uint16_t)kind;
     message->head.bytes = bytes;
     return message;
+}
+
+struct symm_relay_message *symm__relay_step(enum symm_relay_kind kind, uint64_t tag,
+                                            uint32_t sequence)
+{
+    struct symm_relay_message *message = symm__relay_message(kind, 0);
+
+    if (!message)
+        return NULL;
+    message->head.tag = tag;
+    message->head.sequence = sequence;
+    return message;
+}
+
+struct symm_relay_message *symm__relay_listed(enum symm_relay_kind kind, uint64_t tag,
+                                              uint32_t sequence, const int32_t *leaders,
+                                              int count, uint64_t more)
+{
+    const uint64_t list = symm__relay_list_bytes((uint64_t)count);
+    struct symm_relay_message *message = symm__relay_message(kind, list + more);
+
+    if (!message)
+        return NULL;
+    memset(message->data, 0, (size_t)list);
+    memcpy(message->data, leaders, (size_t)count * sizeof(*leaders));
+    message->head.tag = tag;
+    message->head.sequence = sequence;
+    message->head.leaders = (uint32_t)count;
+    return message;
+}
+
+void symm__relay_sentence(const struct symm_relay_message *message,
+                          char text[SYMM_ERROR_BYTES])
+{
+    const uint64_t list = symm__relay_list_bytes(message->head.leaders);
+    uint64_t bytes = list < message->head.bytes ? message->head.bytes - list : 0;
+
+    bytes = bytes < SYMM_ERROR_BYTES - 1 ? bytes : SYMM_ERROR_BYTES - 1;
+    if (bytes > 0)
+        memcpy(text, message->data + list, (size_t)bytes);
+    text[bytes] = '\0';
+    (void)symm__printable(text, SYMM_ERROR_BYTES);
+}
+
+bool symm__same_step(const char *a, const char *b)
+{
+    size_t length = strcspn(a, "(");
+
+    return length == strcspn(b, "(") && strncmp(a, b, length) == 0;
 }
 
 struct symm_relay_message *symm__relay_keep(struct symm_relay_message *message)

@@ -11,9 +11,11 @@
 #define SYMM_RELAY_MESSAGE_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "util/status.h"
 #define SYMM_RELAY_MAGIC   0x524d5953u /* "SYMR" */
 #define SYMM_RELAY_VERSION 1u
 #define SYMM_RELAY_WHAT    64
@@ -66,9 +68,38 @@ struct symm_relay_message {
     uint8_t data[]; /* head.bytes */
 };
 
+/* Data of UP and ALL: the list of leaders, then of each part this and its bytes, padded. */
+struct symm_relay_record {
+    uint32_t place, unused;
+    uint64_t bytes;
+};
+
+static inline uint64_t symm__relay_padded(uint64_t bytes)
+{
+    return (bytes + 7) & ~UINT64_C(7);
+}
+
+/* Of a list of so many leaders. */
+static inline uint64_t symm__relay_list_bytes(uint64_t count)
+{
+    return symm__relay_padded(count * sizeof(int32_t));
+}
+
 /* With one reference, magic, version and bytes set, all else zero; NULL: no memory. */
 struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
                                                uint64_t bytes);
+/* Of an exchange, without data. */
+struct symm_relay_message *symm__relay_step(enum symm_relay_kind kind, uint64_t tag,
+                                            uint32_t sequence);
+/* The same with the list of leaders, and `more` bytes after it, which are the caller's. */
+struct symm_relay_message *symm__relay_listed(enum symm_relay_kind kind, uint64_t tag,
+                                              uint32_t sequence, const int32_t *leaders,
+                                              int count, uint64_t more);
+/* The sentence that ends the data, after the list if there is one; made printable. */
+void symm__relay_sentence(const struct symm_relay_message *message,
+                          char text[SYMM_ERROR_BYTES]);
+/* "split (world)" and "split (team 3 [0 1])" are the same step. */
+bool symm__same_step(const char *a, const char *b);
 struct symm_relay_message *symm__relay_keep(struct symm_relay_message *message);
 void symm__relay_drop(struct symm_relay_message *message); /* NULL is allowed */
 

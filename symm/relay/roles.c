@@ -20,7 +20,6 @@
 #include "util/log.h"
 #include "util/rank_text.h"
 #include "util/status.h"
-#include "util/text.h"
 
 #define AGAIN_SECONDS    0.002 /* after a connection was lost */
 #define PROBE_SECONDS    0.02 /* for a higher host to connect again, before it is probed */
@@ -52,12 +51,12 @@ static struct symm_relay_connection *to_host_of(struct symm_relay *relay, int ho
 
 static void say_have(struct symm_relay *relay)
 {
-    struct symm_relay_message *have = symm__relay_message(SYMM_RELAY_HAVE, 0);
+    const struct symm_relay_head *part = &relay->call.part->head;
+    struct symm_relay_message *have =
+        symm__relay_step(SYMM_RELAY_HAVE, part->tag, part->sequence);
 
     if (!have)
         return;
-    have->head.tag = relay->call.part->head.tag;
-    have->head.sequence = relay->call.part->head.sequence;
     have->head.from = relay->config.rank;
     symm__relay_say(relay, have);
     symm__relay_drop(have);
@@ -296,9 +295,7 @@ static void take_notice(struct symm_relay *relay,
     report->tag = message->head.tag;
     report->rank = message->head.rank;
     report->status = symm__peer_status(message->head.status);
-    snprintf(report->sentence, sizeof(report->sentence), "%.*s",
-             (int)message->head.bytes, (const char *)message->data);
-    (void)symm__printable(report->sentence, sizeof(report->sentence));
+    symm__relay_sentence(message, report->sentence);
 }
 
 void symm__relay_fail_gone(struct symm_relay *relay, int host)
