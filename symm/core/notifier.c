@@ -2,7 +2,6 @@
 /* notifier.c - see notifier.h. */
 #include "core/notifier.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -10,6 +9,7 @@
 
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/thread.h"
 
 /* Between two polls of a device. The interval doubles while no call ends, so a short call is
  * noticed within about its own length, and a long one costs a thousand polls a second. */
@@ -130,16 +130,12 @@ static void *notify(void *arg)
 
 symm_status symm__notifier_start(struct symm_notifier *notifier, int rank)
 {
-    sigset_t all, before;
     int error = 0;
 
     pthread_mutex_lock(&notifier->lock);
     if (!notifier->started) {
         notifier->rank = rank;
-        sigfillset(&all); /* the program's signals belong to the program's threads */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        error = pthread_create(&notifier->thread, NULL, notify, notifier);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        error = symm__thread_start(&notifier->thread, notify, notifier);
         notifier->started = !error;
     }
     pthread_mutex_unlock(&notifier->lock);

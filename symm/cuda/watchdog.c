@@ -28,7 +28,6 @@
  * The lock is held during a poll, so a team that has been taken off the list is not in use.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -39,6 +38,7 @@
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/status.h"
+#include "util/thread.h"
 
 #define POLL_SECONDS 0.005
 /* Between a team's failure and the end of its waits: peers poll a few times meanwhile,
@@ -490,7 +490,6 @@ static void watch_stream_destroy(struct symm_cuda_launcher *launcher)
 symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *launcher)
 {
     pthread_condattr_t monotonic;
-    sigset_t all, before;
     symm_status status = watch_stream(launcher);
     int error;
 
@@ -500,10 +499,7 @@ symm_status symm__cuda_watchdog_start(struct symm_cuda_launcher *launcher)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&launcher->stop, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    sigfillset(&all); /* the program's signals belong to the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&launcher->watchdog, NULL, watch, launcher);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = symm__thread_start(&launcher->watchdog, watch, launcher);
     if (!error)
         return SYMM_OK;
     pthread_cond_destroy(&launcher->stop);

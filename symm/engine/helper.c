@@ -3,13 +3,13 @@
 #include "engine/helper.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/thread.h"
 
 #define SPARE          2
 #define SLICE_SECONDS  0.001 /* between two looks at wait->stop */
@@ -120,18 +120,6 @@ static void *helper_main(void *arg)
     return NULL;
 }
 
-static int thread_create(struct symm_helper *helper)
-{
-    sigset_t all, before;
-    int error;
-
-    sigfillset(&all); /* the program's signals belong to the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&helper->thread, NULL, helper_main, helper);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 /* Until its device is current. */
 static bool has_begun(struct symm_helper *helper)
 {
@@ -162,7 +150,7 @@ static symm_status helper_create(symm_ctx *ctx, struct symm_helper **made)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&helper->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    error = thread_create(helper);
+    error = symm__thread_start(&helper->thread, helper_main, helper);
     if (error) {
         helper_free(helper);
         return symm__fail_errno(SYMM_ERR_SYSTEM, error, "cannot start a thread for %s",

@@ -6,13 +6,13 @@
  * waits for the worker.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "host/host.h"
 #include "util/clock.h"
 #include "util/status.h"
+#include "util/thread.h"
 
 struct symm_stream {
     pthread_t worker;
@@ -54,7 +54,6 @@ symm_status symm__queue_create(struct symm_backend *backend,
 {
     struct symm_stream *s = calloc(1, sizeof(*s));
     pthread_condattr_t monotonic;
-    sigset_t all, before;
     int error;
 
     (void)backend;
@@ -67,10 +66,7 @@ symm_status symm__queue_create(struct symm_backend *backend,
     pthread_cond_init(&s->pushed, NULL);
     pthread_cond_init(&s->drained, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    sigfillset(&all); /* the program's signals belong to the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&s->worker, NULL, work, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = symm__thread_start(&s->worker, work, s);
     if (error) {
         pthread_cond_destroy(&s->drained);
         pthread_cond_destroy(&s->pushed);

@@ -10,7 +10,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "oob/control_page.h"
 #include "util/status.h"
 #include "util/text.h"
+#include "util/thread.h"
 
 #define PROCESS_EXITING 0x4u /* PF_EXITING in field 9 of /proc/PID/stat */
 #define CONFIRM_SECONDS 0.020
@@ -84,16 +84,12 @@ static void *keep(void *arg)
 symm_status symm__liveness_create(uint32_t *live, struct symm_liveness **liveness)
 {
     struct symm_liveness *k = calloc(1, sizeof(*k));
-    sigset_t all, before;
     int error;
 
     if (!k)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for the liveness thread");
     k->live = live;
-    sigfillset(&all); /* the program's signals belong to the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&k->thread, NULL, keep, k);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = symm__thread_start(&k->thread, keep, k);
     if (error) {
         free(k);
         return symm__fail_errno(SYMM_ERR_SYSTEM, error,

@@ -2,7 +2,6 @@
 /* thread.c - a relay's thread (relay.h): it opens, polls, closes. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -11,6 +10,7 @@
 
 #include "relay/private.h"
 #include "util/clock.h"
+#include "util/thread.h"
 
 #define LEAVE_SECONDS  1.0 /* for LEAVE to be heard */
 #define LINGER_SECONDS 0.1 /* for other ends to read all and close */
@@ -146,16 +146,12 @@ static void relay_free(struct symm_relay *relay)
 
 static symm_status start(struct symm_relay *relay)
 {
-    sigset_t all, before;
     int error;
 
     relay->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (relay->wake < 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "eventfd");
-    sigfillset(&all); /* the program's signals belong to the program's threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&relay->thread, NULL, run, relay);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    error = symm__thread_start(&relay->thread, run, relay);
     if (error == 0)
         return SYMM_OK;
     return symm__fail_errno(SYMM_ERR_SYSTEM, error,
