@@ -202,21 +202,20 @@ static symm_status world_alloc(struct symm_world *world, int size)
     return symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
 }
 
-/* Every rank looks at all hosts, so that all refuse the job. */
-static symm_status check_crowds(const struct symm_world *world, int size,
-                                const struct symm_host_address *places)
+symm_status symm__world_crowded(const struct symm_world *world, int size, int most,
+                                const char *more)
 {
     int crowd = 0;
 
     for (int r = 0; r < size; r++)
-        if (world->local_of[r] > world->local_of[crowd])
+        if (world->local_of[r] >= most && world->local_of[r] >= world->local_of[crowd])
             crowd = r;
-    if (world->local_of[crowd] < SYMM_BOOTSTRAP_MAX)
+    if (world->local_of[crowd] < most)
         return SYMM_OK;
-    return symm__fail(SYMM_ERR_UNSUPPORTED,
-                      "host %s has %d ranks; at most %d ranks of a job are on one host",
-                      places[crowd].host.name, world->local_of[crowd] + 1,
-                      SYMM_BOOTSTRAP_MAX);
+    return symm__fail(
+        SYMM_ERR_UNSUPPORTED,
+        "host %s has %d ranks; at most %d ranks of a job are on one host%s",
+        world->at[world->host_of[crowd]].name, world->local_of[crowd] + 1, most, more);
 }
 
 /* The ranks on this host, once host_of is known. */
@@ -323,22 +322,21 @@ symm_status symm__world_number(struct symm_world *world, int rank, int size,
 
     if (status == SYMM_OK && !residents)
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for a job of %d ranks", size);
-    if (status == SYMM_OK) {
+    if (status == SYMM_OK)
         number_hosts(world, size, residents);
-        status = check_crowds(world, size, places);
-    }
-    if (status == SYMM_OK) {
-        status = world_local(world, rank, size);
-    }
     free(residents);
     if (status == SYMM_OK) {
         world->at = calloc((size_t)world->hosts, sizeof(*world->at));
         if (!world->at)
             status = symm__fail(SYMM_ERR_NOMEM, "no memory for %d hosts", world->hosts);
     }
-    for (int r = size - 1; status == SYMM_OK && r >= 0;
-         r--) /* the lowest rank's stays */
-        world->at[world->host_of[r]] = relay_host(&places[r]);
+    for (int r = 0; status == SYMM_OK && r < size; r++)
+        if (world->local_of[r] == 0)
+            world->at[world->host_of[r]] = relay_host(&places[r]);
+    if (status == SYMM_OK)
+        status = symm__world_crowded(world, size, SYMM_BOOTSTRAP_MAX, "");
+    if (status == SYMM_OK)
+        status = world_local(world, rank, size);
     if (status != SYMM_OK)
         symm__world_finish(world);
     return status;

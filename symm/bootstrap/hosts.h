@@ -69,6 +69,10 @@ symm_status symm__world_number(struct symm_world *world, int rank, int size,
 symm_status symm__near_exchange(int place, int size, const int *fds, double timeout,
                                 struct symm_exchange *exchange,
                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
+/* Has a host more than `most` ranks? All ranks find the same, so that all refuse the job. `more`
+ * ends the sentence. */
+symm_status symm__world_crowded(const struct symm_world *world, int size, int most,
+                                const char *more) SYMM_MUST_CHECK;
 /*
  * The ranks of this host take over their lowest rank's listener; `mine` (-1: none) is closed or
  * kept. Collective among them. near_fd: [local_size], by place.

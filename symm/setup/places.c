@@ -24,27 +24,12 @@ symm_status symm__room_open(symm_ctx *ctx)
     return SYMM_OK;
 }
 
-/* Every rank looks at all hosts, so that all refuse the job. */
-static symm_status check_crowds(const symm_ctx *ctx)
-{
-    const int most = ctx->device_ops ? SYMM_DEVICE_RANKS : SYMM_MAX_LOCAL_RANKS;
-    int crowd = 0;
-
-    for (int r = 0; r < ctx->size; r++)
-        if (ctx->local_of[r] >= most && ctx->local_of[r] >= ctx->local_of[crowd])
-            crowd = r;
-    if (ctx->local_of[crowd] < most)
-        return SYMM_OK;
-    return symm__fail(SYMM_ERR_UNSUPPORTED,
-                      "host %s has %d ranks; at most %d ranks of a job are on one "
-                      "host%s",
-                      symm__host_of_rank(ctx, crowd), ctx->local_of[crowd] + 1, most,
-                      ctx->device_ops ? " on CUDA; use SYMM_BACKEND=host" : "");
-}
-
 symm_status symm__places_take(symm_ctx *ctx, struct symm_world *world)
 {
-    symm_status status;
+    symm_status status = ctx->device_ops
+                             ? symm__world_crowded(world, ctx->size, SYMM_DEVICE_RANKS,
+                                                   " on CUDA; use SYMM_BACKEND=host")
+                             : SYMM_OK;
 
     ctx->hosts = world->hosts;
     ctx->host_of = world->host_of;
@@ -57,7 +42,6 @@ symm_status symm__places_take(symm_ctx *ctx, struct symm_world *world)
     world->local_of = NULL;
     world->local = NULL;
     world->at = NULL;
-    status = check_crowds(ctx);
     if (status == SYMM_OK && ctx->hosts > 1 && ctx->rank == 0)
         symm__log(SYMM_LOG_INFO, "%d ranks on %d hosts", ctx->size, ctx->hosts);
     return status;
