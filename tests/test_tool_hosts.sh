@@ -6,38 +6,10 @@
 # rendezvous; and two nodes in their own network namespaces, if those are allowed.
 # ctest: cost 20
 
-set -u
-export LC_ALL=C
-bin=${BUILD_DIR:-build}/bin
-lib=${BUILD_DIR:-build}/lib
+# shellcheck source=tests/hosts_stage.sh
+. "${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}/tests/hosts_stage.sh"
 symmrun=$bin/symmrun
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-mkdir -m 700 runtime engine
-failed=0 checks=0
-for name in $(compgen -e | grep -E '^(OMPI_|PMIX_|PMI_|SLURM_|MPI_|HYDI_|TORCH|SYMM_)'); do
-    unset "$name"
-done
-export SYMM_RUNTIME_DIR=$work/runtime SYMM_HEAP_BYTES=1G SYMM_TEAM_BYTES=64M
-export SYMM_INIT_TIMEOUT=100 SYMM_TIMEOUT=100
-export SYMM_ENGINE=$lib/libfake_engine.so SYMM_FAKE_ENGINE_DIR=$work/engine
-secret=00112233445566778899aabbccddeeff
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-has() { grep -qF -- "$2" "$1" || { fail "'$2' is not in $1:" && head -c 900 "$1"; }; }
-
-# A port that nobody listens at now; below those that the kernel gives.
-free_port() {
-    local port
-    for _ in $(seq 100); do
-        port=$((10000 + RANDOM % 20000))
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo $port && return; }
-    done
-}
+export SYMM_TEAM_BYTES=64M SYMM_INIT_TIMEOUT=100
 
 # job NODES RANKS COMMAND...: all nodes; statuses in status[], output in out0, err0, ...
 job() {

@@ -7,37 +7,10 @@
 # that cannot join, an interface and a port that there are not, a restart beside survivors.
 # ctest: cost 20
 
-set -u
-export LC_ALL=C
-bin=${BUILD_DIR:-build}/bin
-lib=${BUILD_DIR:-build}/lib
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-mkdir -m 700 runtime engine
-failed=0 checks=0
-for name in $(compgen -e | grep -E '^(OMPI_|PMIX_|PMI_|SLURM_|MPI_|HYDI_|TORCH|MASTER_|NCCL_|SYMM_)'); do
-    unset "$name"
-done
-export SYMM_RUNTIME_DIR=$work/runtime SYMM_HEAP_BYTES=1G SYMM_TEAM_BYTES=4M
-export SYMM_TIMEOUT=100 SYMM_HOST_ADDRESS=127.0.0.1
-export SYMM_ENGINE=$lib/libfake_engine.so SYMM_FAKE_ENGINE_DIR=$work/engine
-secret=00112233445566778899aabbccddeeff
+# shellcheck source=tests/hosts_stage.sh
+. "${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}/tests/hosts_stage.sh"
+export SYMM_TEAM_BYTES=4M SYMM_HOST_ADDRESS=127.0.0.1
 other=ff112233445566778899aabbccddeeff
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-has() { grep -qF -- "$2" "$1" || { fail "'$2' is not in $1:" && head -c 900 "$1"; }; }
-
-free_port() {
-    local port
-    for _ in $(seq 100); do
-        port=$((10000 + RANDOM % 20000))
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo $port && return; }
-    done
-}
 
 # rank HOST LOCAL COMMAND...: one rank of a job of $hosts x $each; of_host[] and of_rank[] are
 # settings of its own.

@@ -42,7 +42,7 @@ struct symm_address symm__host_address(const struct symm_host_address *place);
 struct symm_exchange;
 struct symm_oob_message;
 
-/* Who is where in a job. */
+/* The host of each rank of a job. */
 struct symm_world {
     int hosts;
     int32_t *host_of;   /* [size]: by rank; owned */

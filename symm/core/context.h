@@ -6,7 +6,8 @@
  * oob/forks.c, so N ranks may be N threads of one process. Address space: there are heaps of
  * the ranks on this host only, one beside the other in the order of their places there, each
  * cut into teams' ranges (team.h). Control pages are memory of the host in a reservation of
- * their own, in the same order. What is kept for each rank of the job is a few bytes.
+ * their own, in the same order. The context keeps 6 bytes for each rank of the job, beside the
+ * room for exchanges.
  * `lock` guards the control plane (teams, heaps, segments, hooks); the launch path takes no
  * lock: what it reads (ranges, generation) changes only in control-plane calls, which must
  * not overlap with calls that use the memory concerned.
