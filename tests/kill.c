@@ -220,6 +220,16 @@ static int nccl_files(void)
     return count;
 }
 
+static void tell(int k, int r)
+{
+    const char *what = r == state->victim ? ", the victim," : "";
+
+    fprintf(stderr, "%s, kill %d of rank %d: rank %d%s got %s after %.3f s: %s\n",
+            state->phase->name, k, state->victim, r, what,
+            symm_status_name(state->status[r]), state->ended[r] - state->killed,
+            state->sentence[r]);
+}
+
 /* Named, and by an error that says that a rank is missing. *late: at the deadline. */
 static int judge(int k, double *longest, bool *late)
 {
@@ -239,15 +249,14 @@ static int judge(int k, double *longest, bool *late)
 
         if (r == state->victim)
             continue;
-        if (!good || took >= CALL_SECONDS) {
-            fprintf(stderr, "%s, kill %d of rank %d: rank %d got %s after %.3f s: %s\n",
-                    phase->name, k, state->victim, r,
-                    symm_status_name(state->status[r]), took, state->sentence[r]);
+        if (!good || took >= CALL_SECONDS)
             failed = 1;
-        }
         *late = *late || missed;
         *longest = took > *longest ? took : *longest;
     }
+    /* All sentences: which rank heard what from whom explains a wrong one. */
+    for (int r = 0; failed && r < suite.ranks; r++)
+        tell(k, r);
     return failed;
 }
 

@@ -23,8 +23,6 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define STEP 0x53594d486f737473u /* tag of the exchanges here */
-
 /* ---- Which host ------------------------------------------------------------------- */
 
 symm_status symm__host_identify(struct symm_host *host)
@@ -355,7 +353,7 @@ symm_status symm__near_exchange(int place, int size, const int *fds, double time
     }
     symm__oob_init(&near, place, size, copy);
     exchange->what = "the hosts of the job";
-    exchange->tag = STEP;
+    exchange->tag = SYMM_HOSTS_TAG;
     exchange->members = members;
     exchange->count = size;
     exchange->timeout = timeout;

@@ -13,6 +13,8 @@
 #include "relay/relay.h"
 #include "symm/symm.h"
 
+/* Tag of the exchanges here: the exchange of all ranks that comes next names it as `before`. */
+#define SYMM_HOSTS_TAG 0x53594d486f737473u
 #define SYMM_HOST_NAME 32
 
 struct symm_host {

@@ -392,6 +392,7 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
     struct symm_exchange exchange = {
         .what = "the start of the job",
         .tag = SYMM_CONTROL_MAGIC,
+        .before = SYMM_HOSTS_TAG, /* a peer that failed there has said why */
         .members = ctx->room.everyone,
         .count = ctx->size,
         .timeout = timeout,
