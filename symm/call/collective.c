@@ -17,6 +17,7 @@
 #include "call/hierarchical.h"
 #include "call/norm.h"
 #include "call/prepare.h"
+#include "call/seen.h"
 #include "call/work.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
@@ -32,6 +33,7 @@ struct queued {
     struct symm_task task;
     struct symm_team_channel *channel;
     symm_work *work;
+    uint64_t seen; /* the call's number */
     symm_kernel_fn kernel;
     const struct symm_plan_site *planned; /* NULL: none */
     double timeout;
@@ -87,18 +89,20 @@ static void run_queued(struct symm_task *task)
     symm_status status = symm__team_failed(channel->team);
 
     symm__work_begin(queued->work, queued->timeout);
+    symm__sight_run(channel->team->ctx->sight, queued->seen);
     channel->timeout = queued->timeout;
     channel->waits_slowly = false;
     if (status == SYMM_OK)
         status = queued->kernel(&channel->state, &queued->args);
     if (status == SYMM_OK && queued->planned)
         symm__plan_fill(queued->planned);
+    symm__seen_end(channel->team, queued->seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(queued->work, status);
     free(queued);
 }
 
 static symm_status enqueue(struct symm_team_channel *channel,
-                           const struct symm_prepared_call *entry, double timeout,
+                           struct symm_prepared_call *entry, double timeout,
                            symm_work **work)
 {
     symm_ctx *ctx = channel->team->ctx;
@@ -124,6 +128,7 @@ static symm_status enqueue(struct symm_team_channel *channel,
         queued->args.out_offset = symm__hierarchical_ticket(channel->team);
     if (work) /* before the push: afterwards the worker may have released it */
         *work = queued->work;
+    queued->seen = symm__seen_collective(channel, entry, SYMM_SIGHT_QUEUED);
     ctx->ops->stream_push(ctx->backend, channel->stream, &queued->task);
     return SYMM_OK;
 }
@@ -263,6 +268,19 @@ static symm_status launch_device(struct symm_team_channel *channel,
     return launch_entry(channel, entry, timeout, work);
 }
 
+/* On a device a call is over, for tools, when it has been launched or captured. */
+static symm_status launch_seen(struct symm_team_channel *channel,
+                               struct symm_prepared_call *entry, double timeout,
+                               symm_work **work)
+{
+    const uint64_t seen = symm__seen_collective(channel, entry, SYMM_SIGHT_RUNNING);
+    symm_status status = launch_device(channel, entry, timeout, work);
+
+    symm__seen_end(channel->team, seen, status,
+                   channel->captured ? SYMM_SIGHT_CAPTURED : SYMM_SIGHT_LAUNCHED);
+    return status;
+}
+
 static symm_status launch(struct symm_team_channel *channel,
                           const struct symm_request *rq, const symm_call *call,
                           const struct symm_checked *checked, symm_work **work)
@@ -271,6 +289,7 @@ static symm_status launch(struct symm_team_channel *channel,
     struct symm_prepared_call *entry;
     double timeout = call->timeout > 0 ? call->timeout : team->ctx->timeout;
     symm_work *inline_work = NULL;
+    uint64_t seen;
     symm_status status = find_entry(channel, rq, call, checked, &entry);
 
     if (__builtin_expect(status != SYMM_OK, 0))
@@ -285,7 +304,7 @@ static symm_status launch(struct symm_team_channel *channel,
         symm__plan_advance(entry->planned);
     }
     if (team->device_ops)
-        return launch_device(channel, entry, timeout, work);
+        return launch_seen(channel, entry, timeout, work);
     if (channel->index != 0)
         return enqueue(channel, entry, timeout, work);
     if (work) { /* before the call: afterwards it could no longer be refused */
@@ -293,7 +312,9 @@ static symm_status launch(struct symm_team_channel *channel,
         if (status != SYMM_OK)
             return status;
     }
+    seen = symm__seen_collective(channel, entry, SYMM_SIGHT_RUNNING);
     status = run_inline(channel, entry, timeout);
+    symm__seen_end(team, seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(inline_work, status);
     if (status != SYMM_OK)
         symm_work_release(inline_work);

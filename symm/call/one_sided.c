@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "call/channel.h"
+#include "call/seen.h"
 #include "call/slow_wait.h"
 #include "call/work.h"
 #include "core/device_ops.h"
@@ -32,6 +33,7 @@ struct transfer {
     size_t bytes;
     int peer, signal; /* signal -1: none */
     bool waits;
+    uint64_t seen; /* the call's number */
     uint32_t count, tag;
     double timeout;
     const char *algorithm;                /* the caller's; NULL: none named */
@@ -84,9 +86,13 @@ static symm_status perform(struct transfer *t)
 static void run_queued(struct symm_task *task)
 {
     struct transfer *t = (struct transfer *)task;
+    symm_status status;
 
     symm__work_begin(t->work, t->timeout);
-    symm__work_complete(t->work, perform(t));
+    symm__sight_run(t->team->ctx->sight, t->seen);
+    status = perform(t);
+    symm__seen_end(t->team, t->seen, status, SYMM_SIGHT_DONE);
+    symm__work_complete(t->work, status);
     free(t);
 }
 
@@ -113,6 +119,19 @@ static uint32_t *counter_of(const struct transfer *t)
     return &counters[symm__team_place(team, t->peer) * SYMM_SIGNALS + t->signal];
 }
 
+static void see(struct transfer *t, const char *what, bool queued)
+{
+    struct symm_sight_what about = {.op = what + strlen("symm_"),
+                                    .name = t->site,
+                                    .root = t->team->world_rank[t->peer],
+                                    .signal = t->signal,
+                                    .bytes = t->bytes,
+                                    .count = t->bytes};
+
+    t->seen = symm__seen_begin(t->team, &about, t->tag,
+                               queued ? SYMM_SIGHT_QUEUED : SYMM_SIGHT_RUNNING);
+}
+
 static symm_status launch_device(struct transfer *t, const char *what, void *stream,
                                  symm_work **work)
 {
@@ -127,9 +146,13 @@ static symm_status launch_device(struct transfer *t, const char *what, void *str
                                      .tag = t->tag,
                                      .timeout = t->timeout,
                                      .algorithm = t->algorithm};
+    symm_status status;
 
     memcpy(transfer.site, t->site, sizeof(transfer.site));
-    return t->team->device_ops->transfer(&transfer, stream, work, &t->path);
+    see(t, what, false);
+    status = t->team->device_ops->transfer(&transfer, stream, work, &t->path);
+    symm__seen_end(t->team, t->seen, status, SYMM_SIGHT_LAUNCHED);
+    return status;
 }
 
 static symm_status launch(struct transfer *t, const char *what, void *stream,
@@ -146,7 +169,10 @@ static symm_status launch(struct transfer *t, const char *what, void *stream,
     }
     if (t->signal >= 0)
         t->count = __atomic_add_fetch(counter_of(t), 1, __ATOMIC_RELAXED);
+    see(t, what, stream != NULL);
     status = stream ? enqueue(t, stream) : perform(t);
+    if (!stream || status != SYMM_OK)
+        symm__seen_end(t->team, t->seen, status, SYMM_SIGHT_DONE);
     if (status != SYMM_OK && t->signal >= 0)
         __atomic_sub_fetch(counter_of(t), 1, __ATOMIC_RELAXED);
     if (!stream || status != SYMM_OK) /* else the worker completes it */

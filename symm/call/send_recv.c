@@ -17,6 +17,7 @@
 
 #include "call/channel.h"
 #include "call/ring.h"
+#include "call/seen.h"
 #include "call/work.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
@@ -24,6 +25,7 @@
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "util/clock.h"
+#include "util/hash.h"
 #include "util/status.h"
 
 #define MOST_OPERATIONS 4096 /* of one batch */
@@ -33,6 +35,7 @@ struct batch {
     struct symm_task task;
     symm_team *team;
     symm_work *work;
+    uint64_t seen; /* the call's number */
     double timeout;
     const char *what;
     char site[SYMM_SITE_NAME_BYTES];
@@ -289,12 +292,37 @@ static symm_status run(struct batch *batch, void *stream, symm_work **work)
     return status;
 }
 
+/* All operations of a batch, as one call. */
+static void see(struct batch *batch, bool queued)
+{
+    const struct symm_engine_request *first = batch->requests;
+    const bool one_peer = first->peer == batch->requests[batch->count - 1].peer;
+    struct symm_sight_what about = {
+        .op = batch->what + strlen("symm_"), .name = batch->site, .signal = -1};
+
+    for (int i = 0; i < batch->count; i++) {
+        about.count += first[i].count;
+        about.bytes += first[i].count * symm_dtype_size(first[i].dtype);
+    }
+    about.dtype = symm_dtype_name(first->dtype);
+    about.root =
+        one_peer && first->peer >= 0 ? batch->team->world_rank[first->peer] : -1;
+    batch->seen =
+        symm__seen_begin(batch->team, &about,
+                         symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, batch->site)),
+                         queued ? SYMM_SIGHT_QUEUED : SYMM_SIGHT_RUNNING);
+}
+
 static void run_queued(struct symm_task *task)
 {
     struct batch *batch = (struct batch *)task;
+    symm_status status;
 
     symm__work_begin(batch->work, batch->timeout);
-    symm__work_complete(batch->work, run(batch, NULL, NULL));
+    symm__sight_run(batch->team->ctx->sight, batch->seen);
+    status = run(batch, NULL, NULL);
+    symm__seen_end(batch->team, batch->seen, status, SYMM_SIGHT_DONE);
+    symm__work_complete(batch->work, status);
     batch_free(batch);
 }
 
@@ -313,12 +341,14 @@ static symm_status launch_host(struct batch *batch, void *stream, symm_work **wo
         *work = batch->work;
     }
     batch->task.run = run_queued;
+    see(batch, stream != NULL);
     if (stream) {
         symm__stream_used(batch->team, stream);
         ctx->ops->stream_push(ctx->backend, stream, &batch->task);
         return SYMM_OK;
     }
     status = run(batch, NULL, NULL);
+    symm__seen_end(batch->team, batch->seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(batch->work, status);
     if (status != SYMM_OK && work) {
         symm_work_release(*work);
@@ -334,7 +364,9 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
 
     if (!batch->team->device_ops)
         return launch_host(batch, stream, work);
+    see(batch, false);
     status = run(batch, stream, work);
+    symm__seen_end(batch->team, batch->seen, status, SYMM_SIGHT_LAUNCHED);
     batch_free(batch);
     return status;
 }

@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "call/seen.h"
 #include "core/failure.h"
 #include "core/team.h"
 #include "util/clock.h"
@@ -41,7 +42,8 @@ struct stall {
     struct symm_backoff wait;     /* for its word */
     int signal;                   /* of a one-sided wait, with its site's name */
     const char *site;
-    bool shown; /* control page's `waiting` is set */
+    bool shown;                   /* control page's `waiting` is set */
+    struct symm_sight_wait *seen; /* as tools see it; NULL: not yet */
 };
 
 /* The half of the word that holds the epoch, on which futexes sleep. */
@@ -215,10 +217,11 @@ static symm_status look_at_all(const struct stall *stall)
 
 /* ---- Deadline ------------------------------------------------------------------------ */
 
-/* "rank 2 and rank 5": the members that have not arrived. Returns their number. */
-static int list_missing(const struct stall *stall, char *text, size_t bytes, int *one)
+/* World ranks of the members that have not arrived; *one: the last of them, a member. */
+static int find_missing(const struct stall *stall, int missing[SYMM_MAX_LOCAL_RANKS],
+                        int *one)
 {
-    int missing[SYMM_MAX_LOCAL_RANKS], count = 0;
+    int count = 0;
     uint64_t value;
 
     for (int m = 0; m < stall->team->size; m++) {
@@ -227,6 +230,15 @@ static int list_missing(const struct stall *stall, char *text, size_t bytes, int
         *one = m;
         missing[count++] = stall->team->world_rank[m];
     }
+    return count;
+}
+
+/* "rank 2 and rank 5": the members that have not arrived. Returns their number. */
+static int list_missing(const struct stall *stall, char *text, size_t bytes, int *one)
+{
+    int missing[SYMM_MAX_LOCAL_RANKS];
+    const int count = find_missing(stall, missing, one);
+
     symm__ranks_text(missing, count, text, bytes);
     return count;
 }
@@ -273,6 +285,32 @@ static void show(struct stall *stall)
                      (uint64_t)stall->team->uid << 32 | stall->state->epoch,
                      __ATOMIC_RELEASE);
     stall->shown = true;
+}
+
+static void show_tools(struct stall *stall)
+{
+    const struct symm_site *site = &stall->args->site;
+    const struct symm_team_channel *channel = stall->state->owner;
+    const struct symm_sight_what what = {
+        .op = symm__kind_name((enum symm_kind)site->kind),
+        .name = site->name,
+        .team_uid = stall->team->uid,
+        .channel = (uint32_t)channel->index,
+        .bytes = stall->args->bytes};
+    int missing[SYMM_MAX_LOCAL_RANKS], one;
+    const int count = find_missing(stall, missing, &one);
+
+    symm__seen_wait(stall->team, &what, stall->state->epoch, &stall->seen, missing,
+                    count);
+}
+
+static void show_tools_signal(struct stall *stall, int peer, uint32_t count)
+{
+    const struct symm_sight_what what = {
+        .op = "signal_wait", .name = stall->site, .team_uid = stall->team->uid};
+
+    symm__seen_wait(stall->team, &what, count, &stall->seen,
+                    &stall->team->world_rank[peer], 1);
 }
 
 static void unshow(const struct stall *stall)
@@ -334,8 +372,10 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
     while ((seen = symm_device_word_load(stall.wait.word)) != expected) {
         if (!symm__back_off(&stall.wait, seen))
             continue;
-        if (stall.wait.elapsed >= CROSSED_SECONDS)
+        if (stall.wait.elapsed >= CROSSED_SECONDS) {
             show(&stall);
+            show_tools(&stall);
+        }
         status = look_at_all(&stall);
         if (status == SYMM_OK && stall.wait.elapsed >= stall.wait.timeout)
             status = report_timeout(&stall);
@@ -343,6 +383,7 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
             break;
     }
     unshow(&stall);
+    symm__sight_wait_end(stall.seen);
     if (status != SYMM_OK)
         cancel_arrival(state);
     return status;
@@ -401,6 +442,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
         .site = site};
     uint64_t seen = 0;
     char where[SYMM_SITE_NAME_BYTES + 24];
+    symm_status status = SYMM_OK;
 
     /* acquire: pairs with the release in the sender's signal: what it put is visible */
     for (uint32_t polls = 0; polls < team->ctx->spin; polls++) {
@@ -412,10 +454,10 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
     stall.wait.begin = symm__now();
     while (!symm_device_epoch_reached(
         (uint32_t)(seen = symm_device_word_load(stall.wait.word)), count)) {
-        symm_status status;
-
         if (!symm__back_off(&stall.wait, seen))
             continue;
+        if (stall.wait.elapsed >= CROSSED_SECONDS)
+            show_tools_signal(&stall, peer, count);
         status = signal_look(&stall, peer, count);
         if (status == SYMM_OK && stall.wait.elapsed >= timeout &&
             !symm_device_epoch_reached((uint32_t)symm_device_word_load(stall.wait.word),
@@ -428,7 +470,10 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
                                      (uint32_t)seen, team->ctx->rank,
                                      symm__site_name_text(site, where, sizeof(where)));
         if (status != SYMM_OK)
-            return status;
+            break;
     }
+    symm__sight_wait_end(stall.seen);
+    if (status != SYMM_OK)
+        return status;
     return signal_check(team, peer, signal, seen, count, tag, site);
 }

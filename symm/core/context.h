@@ -126,6 +126,7 @@ struct symm_ctx {
     symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
     bool planned;                   /* atomic: a team has loaded a plan at some time */
     uint64_t record_job;            /* names the job in its ranks' records */
+    struct symm_sight *sight; /* what tools see of the rank; NULL: nothing; owned */
     struct symm_recorder *recorder; /* NULL: without SYMM_RECORD; owned */
     struct symm_stream *streams[SYMM_MAX_STREAMS];
     struct symm_notifier notifier;  /* of handles' ends */

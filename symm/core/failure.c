@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sight/sight.h"
 #include "util/clock.h"
 #include "util/hash.h"
 #include "util/status.h"
@@ -53,6 +54,7 @@ static symm_status team_mark(symm_team *team, symm_status status, const char *te
         __atomic_store_n(&record->state, (int32_t)status, __ATOMIC_RELEASE);
         /* release: pairs with the acquire in symm__team_failed */
         __atomic_store_n(&team->failed, (int32_t)status, __ATOMIC_RELEASE);
+        symm__sight_failure(ctx->sight, team->uid, status, text);
         if (team->hierarchy)
             tell_hosts(team);
     } else {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sight/sight.h"
 #include "util/status.h"
 
 const char *symm__team_name(const symm_team *team, char *text, size_t bytes)
@@ -87,6 +88,12 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
     return symm__exchange(&team->ctx->oob, &exchange, messages);
 }
 
+void symm__team_show(const symm_team *team)
+{
+    symm__sight_team(team->ctx->sight, team->slot, team->uid, team->number, team->name,
+                     team->rank, team->size, team->world_rank);
+}
+
 symm_status symm_team_set_name(symm_team *team, const char *name)
 {
     symm_status status = symm__team_check(team);
@@ -102,6 +109,7 @@ symm_status symm_team_set_name(symm_team *team, const char *name)
     pthread_mutex_lock(&team->ctx->lock);
     memset(team->name, 0, sizeof(team->name));
     memcpy(team->name, name ? name : "", length);
+    symm__team_show(team);
     pthread_mutex_unlock(&team->ctx->lock);
     return SYMM_OK;
 }

@@ -47,6 +47,7 @@ struct symm_prepared_call {
     enum symm_algorithm algorithm;
     const char *reason; /* of the choice */
     struct symm_estimate estimate;
+    uint32_t sight; /* the site by which tools see the call; 0: it is not described yet */
     /* The op of a plan that the call is, and the barriers among args.barriers that its
      * kernel does not have; NULL: none, and both barriers are made. */
     const struct symm_plan_site *planned;
@@ -230,6 +231,8 @@ bool symm__team_symmetric(const symm_team *team, const void *ptr, size_t bytes,
                           size_t *offset);
 /* "world", "team 3 [0 2]", "team 'tp' (3) [0 2]"; cut if need be. */
 const char *symm__team_name(const symm_team *team, char *text, size_t bytes);
+/* Shows tools the team as it is now. */
+void symm__team_show(const symm_team *team);
 /* Has `big` every rank of `small`? */
 bool symm__team_contains(const symm_team *big, const symm_team *small);
 /* Memory for a channel's cache of calls, at its first use. */

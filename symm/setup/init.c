@@ -34,6 +34,7 @@
 #include "setup/settings.h"
 #include "setup/team_object.h"
 #include "setup/thread_group.h"
+#include "sight/sight.h"
 #include "symm/device.h"
 #include "util/abi.h"
 #include "util/clock.h"
@@ -224,7 +225,8 @@ static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double ti
     struct symm_bootstrap_run run = {
         .rank = ctx->rank,
         .size = ctx->size,
-        .key = ctx->job.key,        .secret = ctx->job.has_secret ? ctx->job.secret : NULL,
+        .key = ctx->job.key,
+        .secret = ctx->job.has_secret ? ctx->job.secret : NULL,
         .series = ctx->job.series,
         .timeout = timeout,
         .world = &world,
@@ -241,7 +243,8 @@ static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double ti
         free(peer_fd);
         return status;
     }
-    status = bootstrap_any(ctx, config, &run, peer_fd);    if (status != SYMM_OK) { /* a peer that waits for this rank sees a hang-up */
+    status = bootstrap_any(ctx, config, &run, peer_fd);
+    if (status != SYMM_OK) { /* a peer that waits for this rank sees a hang-up */
         symm__forks_remove(&ctx->forks);
         symm__seqpacket_close(peer_fd, ctx->size);
         free(peer_fd);
@@ -442,6 +445,21 @@ static symm_status load_plan(symm_ctx *ctx)
     return symm__fail_quiet(status, sentence);
 }
 
+/* The rank's page for tools, which find the rank by it from the bootstrap on. */
+static symm_status open_sight(symm_ctx *ctx)
+{
+    char host[64] = "";
+    const struct symm_sight_config config = {.job = ctx->job.key,
+                                             .host = host,
+                                             .backend = ctx->ops->name,
+                                             .rank = ctx->rank,
+                                             .size = ctx->size};
+
+    if (gethostname(host, sizeof(host) - 1) != 0)
+        snprintf(host, sizeof(host), "?");
+    return symm__sight_open(&config, &ctx->sight);
+}
+
 /* Everything after the bootstrap; on error the caller finalizes. */
 static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
 {
@@ -507,6 +525,8 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     }
     if (status == SYMM_OK)
         status = symm__costs_load(c);
+    if (status == SYMM_OK)
+        status = open_sight(c);
     if (status != SYMM_OK) {
         symm_finalize(c);
         return status;
@@ -579,8 +599,10 @@ void symm_finalize(symm_ctx *ctx)
         ctx->oob.relay = NULL;
         ctx->liveness = NULL;
         ctx->hook_count = 0;
-    } else if (ctx->device_ops) {
-        ctx->device_ops->ending(ctx, true);
+    } else {
+        symm__sight_finish(ctx->sight);
+        if (ctx->device_ops)
+            ctx->device_ops->ending(ctx, true);
     }
     for (size_t i = 0; !forked && i < sizeof(ctx->streams) / sizeof(*ctx->streams); i++)
         if (ctx->streams[i]) {
@@ -601,7 +623,8 @@ void symm_finalize(symm_ctx *ctx)
     /* release: what the teams have reported is there */
     if (!forked && symm__own_control(ctx))
         __atomic_store_n(&symm__own_control(ctx)->left, 1, __ATOMIC_RELEASE);
-    link_close(ctx);    idle = symm__engine_unload(ctx);
+    link_close(ctx);
+    idle = symm__engine_unload(ctx);
     if (ctx->control_handle >= 0)
         close(ctx->control_handle);
     for (int i = 0; i < SYMM_MAX_LOCAL_RANKS; i++)
@@ -612,9 +635,11 @@ void symm_finalize(symm_ctx *ctx)
                           (size_t)ctx->local_size * ctx->stride);
     if (ctx->control_base && !ctx->thread_group)
         symm__shared_release(ctx->control_base,
-                             (size_t)ctx->local_size * SYMM_CONTROL_BYTES);    if (ctx->ops && idle)
+                             (size_t)ctx->local_size * SYMM_CONTROL_BYTES);
+    if (ctx->ops && idle)
         ctx->ops->close(ctx->backend);
     symm__costs_drop(ctx);
+    symm__sight_close(ctx->sight);
     symm__places_close(ctx);
     free(ctx->hooks);
     own_process_destroy(ctx);

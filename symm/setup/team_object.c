@@ -20,6 +20,7 @@
 #include "memory/team_plan.h"
 #include "setup/consensus.h"
 #include "setup/thread_group.h"
+#include "sight/sight.h"
 #include "util/clock.h"
 #include "util/hash.h"
 #include "util/status.h"
@@ -375,6 +376,7 @@ void symm__team_free(symm_team *team)
     if (!team)
         return;
     device = team->ctx->device_ops;
+    symm__sight_team_end(team->ctx->sight, team->slot, team->uid);
     (void)symm__interop_forget(team);
     for (size_t i = 0; i < team->buffer_count; i++)
         free(team->buffers[i]);
@@ -500,7 +502,9 @@ static symm_status complete(symm_team *made, symm_status mine, uint32_t uid, int
     status = symm__engine_team_open(made, timeout);
     if (status == SYMM_OK)
         status = local_open(made, timeout);
-    if (status != SYMM_OK)
+    if (status == SYMM_OK)
+        symm__team_show(made);
+    else
         ctx->teams[slot] = NULL;
     return status;
 }

@@ -72,6 +72,8 @@
     X(RECORD, STRING, "",                                                              \
       "folder into which each rank writes what it did, for symm-plan merge")           \
     X(PLAN, STRING, "", "plan that symm_init loads for the world")                     \
+    X(SIGHT, INTEGER, "",                                                              \
+      "0: tools see nothing of the ranks; 1: they see how long calls take, too")        \
     X(EPOCH_START, INTEGER, "0",                                                       \
       "first epoch of every channel; for tests of the wrap")                           \
     X(COSTS, STRING, "",                                                               \

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sight.h - the rank's own page for tools (page.h), and the two functions on the path of a call.
+ *
+ * A call costs a few stores into memory of this rank: symm__sight_begin before it, symm__sight_end
+ * after it. What a call is, its site, is described once and named by an id afterwards.
+ * Everything here takes NULL for a rank without a page (SYMM_SIGHT=0) and does nothing then.
+ * Functions may be called by several threads at a time.
+ */
+#ifndef SYMM_SIGHT_SIGHT_H
+#define SYMM_SIGHT_SIGHT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "sight/page.h"
+#include "symm/symm.h"
+#include "util/ticks.h"
+
+#define SYMM_SIGHT_KNOWN 256 /* a power of two */
+
+struct symm_sight {
+    struct symm_sight_page *page;
+    uint64_t untimed; /* a call is timed if no bit of its number is among these */
+    bool tsc;
+    int fd;
+    pthread_mutex_t lock; /* guards sites and failures */
+    uint32_t sites;
+    uint32_t known[SYMM_SIGHT_KNOWN]; /* atomic: ids of sites, by their keys */
+};
+
+struct symm_sight_config {
+    const char *job, *host, *backend;
+    int rank, size;
+};
+
+/* What a site is; strings may be NULL. */
+struct symm_sight_what {
+    const char *op, *dtype, *reduction, *algorithm, *reason, *name;
+    uint32_t team_uid, channel;
+    int root, signal; /* -1: none */
+    uint64_t bytes, count;
+    uint64_t key; /* of calls that keep no id; 0: they do */
+};
+
+/* *sight is NULL if SYMM_SIGHT is 0, or if there is no memory for a page, which is logged. */
+symm_status symm__sight_open(const struct symm_sight_config *config,
+                             struct symm_sight **sight) SYMM_MUST_CHECK;
+void symm__sight_close(struct symm_sight *sight);
+/* Tools see that the rank is on its way out. */
+void symm__sight_finish(struct symm_sight *sight);
+
+/* The id of a new site. */
+uint32_t symm__sight_describe(struct symm_sight *sight,
+                              const struct symm_sight_what *what);
+/* The id of the site with what->key, which is described if it is new. */
+uint32_t symm__sight_find(struct symm_sight *sight, const struct symm_sight_what *what);
+
+/* members: world ranks. */
+void symm__sight_team(struct symm_sight *sight, int slot, uint32_t uid, uint32_t number,
+                      const char *name, int rank, int size, const int *members);
+void symm__sight_team_end(struct symm_sight *sight, int slot, uint32_t uid);
+void symm__sight_failure(struct symm_sight *sight, uint32_t team_uid,
+                         symm_status status, const char *sentence);
+
+/* A wait, shown from now on; NULL: all places are taken. */
+struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
+                                               const struct symm_sight_what *what,
+                                               uint32_t epoch);
+/* Who is awaited now: `missing` of them, the first SYMM_SIGHT_AWAITED in `ranks`. */
+void symm__sight_wait_for(struct symm_sight_wait *wait, const int *ranks, int missing);
+void symm__sight_wait_end(struct symm_sight_wait *wait);
+
+static inline uint64_t symm__sight_ticks(const struct symm_sight *sight)
+{
+    return sight->tsc ? symm__ticks() : symm__ticks_ns();
+}
+
+/* Whether the id names its site still: not if newer ones have taken its place. */
+static inline bool symm__sight_knows(const struct symm_sight *sight, uint32_t id)
+{
+    return id != 0 && __atomic_load_n(&sight->page->site[id % SYMM_SIGHT_SITES].id,
+                                      __ATOMIC_RELAXED) == id;
+}
+
+/* A call of the site `id` begins, or is queued. Returns its number. */
+static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
+                                         uint32_t epoch, enum symm_sight_state state)
+{
+    struct symm_sight_site *site = &sight->page->site[id % SYMM_SIGHT_SITES];
+    const uint64_t number =
+        __atomic_add_fetch(&sight->page->calls, 1, __ATOMIC_RELAXED);
+    struct symm_sight_call *call = &sight->page->call[number % SYMM_SIGHT_CALLS];
+    const bool timed = (number & sight->untimed) == 0;
+
+    __atomic_store_n(&call->word, 0, __ATOMIC_RELAXED);
+    /* release: a reader that finds one of the stores below does not find the old word */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    __atomic_store_n(&call->begin, timed ? symm__sight_ticks(sight) : 0,
+                     __ATOMIC_RELAXED);
+    __atomic_store_n(&call->end, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&call->site, id, __ATOMIC_RELAXED);
+    __atomic_store_n(&call->epoch, epoch, __ATOMIC_RELAXED);
+    __atomic_store_n(&call->word, number << 8 | (uint64_t)state, __ATOMIC_RELEASE);
+    /* Calls of a site follow each other but for one-sided ones, of which a count may be lost. */
+    __atomic_store_n(&site->calls, __atomic_load_n(&site->calls, __ATOMIC_RELAXED) + 1,
+                     __ATOMIC_RELAXED);
+    return number;
+}
+
+/* The call as it stands in the list; NULL: newer ones have taken its place. */
+static inline struct symm_sight_call *symm__sight_call(const struct symm_sight *sight,
+                                                       uint64_t number)
+{
+    struct symm_sight_call *call = &sight->page->call[number % SYMM_SIGHT_CALLS];
+
+    return __atomic_load_n(&call->word, __ATOMIC_RELAXED) >> 8 == number ? call : NULL;
+}
+
+/* The end of a call that was timed. */
+static inline void symm__sight_timed(const struct symm_sight *sight,
+                                     struct symm_sight_call *call)
+{
+    struct symm_sight_site *site = &sight->page->site[call->site % SYMM_SIGHT_SITES];
+    const uint64_t end = symm__sight_ticks(sight), took = end - call->begin;
+
+    __atomic_store_n(&call->end, end, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&site->id, __ATOMIC_RELAXED) != call->site)
+        return;
+    __atomic_store_n(&site->timed, __atomic_load_n(&site->timed, __ATOMIC_RELAXED) + 1,
+                     __ATOMIC_RELAXED);
+    __atomic_store_n(&site->ticks,
+                     __atomic_load_n(&site->ticks, __ATOMIC_RELAXED) + took,
+                     __ATOMIC_RELAXED);
+}
+
+/* A queued call runs now. */
+static inline void symm__sight_run(const struct symm_sight *sight, uint64_t number)
+{
+    struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
+
+    if (!call)
+        return;
+    if (__atomic_load_n(&call->begin, __ATOMIC_RELAXED) != 0)
+        __atomic_store_n(&call->begin, symm__sight_ticks(sight), __ATOMIC_RELAXED);
+    __atomic_store_n(&call->word, number << 8 | SYMM_SIGHT_RUNNING, __ATOMIC_RELEASE);
+}
+
+static inline void symm__sight_end(const struct symm_sight *sight, uint64_t number,
+                                   enum symm_sight_state state)
+{
+    struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
+
+    if (!call)
+        return;
+    if (__atomic_load_n(&call->begin, __ATOMIC_RELAXED) != 0)
+        symm__sight_timed(sight, call);
+    __atomic_store_n(&call->word, number << 8 | (uint64_t)state, __ATOMIC_RELEASE);
+}
+
+#endif

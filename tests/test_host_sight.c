@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_sight.c - the page that tools read: another process finds it by its name, maps it for
+ * reading alone, and sees teams, sites, calls with their states, who waits for whom, and
+ * failures. SYMM_SIGHT=0: there is none. A ring that has gone round keeps the last calls.
+ */
+#include "harness.h"
+#include "sight/page.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RANKS 3
+#define COUNT ((size_t)8)
+
+struct job {
+    _Atomic int pid[RANKS], go, looked;
+    const char *level; /* SYMM_SIGHT; NULL: not set */
+    bool slow;         /* a wait lasts until it has been looked at */
+};
+
+static struct job *job;
+
+/* The page of a process; NULL: it has none. *entry: the name of the descriptor. */
+static const struct symm_sight_page *open_page(int pid, char *entry, size_t bytes)
+{
+    char path[300], target[256];
+    const struct symm_sight_page *page = NULL;
+    DIR *list;
+
+    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+    list = opendir(path);
+    for (const struct dirent *e = list ? readdir(list) : NULL; e && !page;
+         e = readdir(list)) {
+        ssize_t got;
+        int fd;
+        void *at;
+
+        snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
+        got = readlink(path, target, sizeof(target) - 1);
+        if (got < 0)
+            continue;
+        target[got] = '\0';
+        if (strncmp(target, "/memfd:symm-", 12) != 0)
+            continue;
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        at = fd < 0 ? MAP_FAILED
+                    : mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
+        close(fd);
+        if (at == MAP_FAILED)
+            continue;
+        page = at;
+        snprintf(entry, bytes, "%s", target);
+    }
+    if (list)
+        closedir(list);
+    return page;
+}
+
+static const struct symm_sight_site *site_of(const struct symm_sight_page *page,
+                                             const char *op, const char *name)
+{
+    for (int i = 0; i < SYMM_SIGHT_SITES; i++)
+        if (page->site[i].id != 0 && strcmp(page->site[i].op, op) == 0 &&
+            strcmp(page->site[i].name, name) == 0)
+            return &page->site[i];
+    return NULL;
+}
+
+/* The last call of the site; NULL: none. */
+static const struct symm_sight_call *call_of(const struct symm_sight_page *page,
+                                             const struct symm_sight_site *site)
+{
+    const struct symm_sight_call *last = NULL;
+
+    for (int i = 0; site && i < SYMM_SIGHT_CALLS; i++) {
+        const struct symm_sight_call *call = &page->call[i];
+
+        if (call->word != 0 && call->site == site->id &&
+            (!last || call->word >> 8 > last->word >> 8))
+            last = call;
+    }
+    return last;
+}
+
+static int state_of(const struct symm_sight_page *page, const char *op,
+                    const char *name)
+{
+    const struct symm_sight_call *call = call_of(page, site_of(page, op, name));
+
+    return call ? (int)(call->word & 0xff) : 0;
+}
+
+static symm_status reduce(symm_ctx *ctx, float *data, const char *site, void *stream,
+                          double timeout)
+{
+    const symm_call call = {
+        .size = sizeof(call), .site = site, .stream = stream, .timeout = timeout};
+
+    return symm_all_reduce(symm_team_world(ctx), data, data, COUNT, SYMM_FLOAT32,
+                           SYMM_SUM, &call, NULL);
+}
+
+/* ---- What is there --------------------------------------------------------------------- */
+
+static int body_seen(symm_ctx *ctx, void *arg)
+{
+    float data[COUNT] = {0};
+    int me = harness_rank();
+
+    (void)arg;
+    CHECK_OK(symm_team_set_name(symm_team_world(ctx), "all of us"));
+    for (int i = 0; i < 5; i++)
+        CHECK_OK(reduce(ctx, data, "layer 1", NULL, 0));
+    CHECK_OK(symm_signal(symm_team_world(ctx), (me + 1) % RANKS, 3,
+                         &(symm_call){.size = sizeof(symm_call), .site = "next"},
+                         NULL));
+    CHECK_OK(symm_signal_wait(symm_team_world(ctx), (me + RANKS - 1) % RANKS, 3,
+                              &(symm_call){.size = sizeof(symm_call), .site = "next"},
+                              NULL));
+    atomic_store(&job->pid[me], (int)getpid());
+    CHECK(harness_until(&job->go, 1));
+    if (me != 2 || !job->slow)
+        CHECK_OK(reduce(ctx, data, "late", NULL, 0));
+    if (me == 2 && job->slow) {
+        CHECK(harness_until(&job->looked, 1));
+        CHECK_OK(reduce(ctx, data, "late", NULL, 0));
+    }
+    return 0;
+}
+
+/* Until rank 0 waits for rank 2 in its call. */
+static bool await_wait(const struct symm_sight_page *page)
+{
+    for (int i = 0; i < 20000; i++, harness_sleep(0.001))
+        for (int w = 0; w < SYMM_SIGHT_WAITS; w++)
+            if (page->wait[w].since != 0 && page->wait[w].missing == 1)
+                return page->wait[w].awaited[0] == 2 &&
+                       strcmp(page->wait[w].name, "late") == 0 &&
+                       strcmp(page->wait[w].op, "all_reduce") == 0;
+    return false;
+}
+
+static void direct_seen(const pid_t *ranks, int count, void *arg)
+{
+    const struct symm_sight_page *page;
+    const struct symm_sight_site *site;
+    const struct symm_sight_call *call;
+    char name[256];
+    int *bad = arg;
+
+    for (int r = 0; r < count; r++)
+        (void)harness_until(&job->pid[r], (int)ranks[r]);
+    page = open_page((int)ranks[0], name, sizeof(name));
+    if (!page || page->magic != SYMM_SIGHT_MAGIC || page->layout != SYMM_SIGHT_LAYOUT ||
+        page->rank != 0 || page->size != RANKS || page->pid != (int)ranks[0] ||
+        strncmp(name + 7, "symm-", 5) != 0 || !strstr(name, "-0 (deleted)"))
+        *bad = __LINE__;
+    if (*bad) {
+        atomic_store(&job->looked, 1);
+        atomic_store(&job->go, 1);
+        return;
+    }
+    if (page->team[0].uid == 0 || strcmp(page->team[0].name, "all of us") != 0 ||
+        page->team[0].size != RANKS || page->team[0].member[2] != 2)
+        *bad = __LINE__;
+    site = site_of(page, "all_reduce", "layer 1");
+    call = call_of(page, site);
+    if (!site || site->calls != 5 || site->count != COUNT ||
+        site->bytes != COUNT * sizeof(float) || strcmp(site->dtype, "float32") != 0 ||
+        strcmp(site->reduction, "sum") != 0 || !*site->reason || !*site->algorithm ||
+        (page->times ? site->timed != 5 || site->ticks == 0 : site->timed != 0))
+        *bad = __LINE__;
+    else if (!call || (call->word & 0xff) != SYMM_SIGHT_DONE || call->epoch == 0 ||
+             (page->times ? call->end <= call->begin : call->end != 0))
+        *bad = __LINE__;
+    if (state_of(page, "signal", "next") != SYMM_SIGHT_DONE ||
+        state_of(page, "signal_wait", "next") != SYMM_SIGHT_DONE ||
+        site_of(page, "signal", "next")->root != 1 ||
+        site_of(page, "signal", "next")->signal != 3)
+        *bad = __LINE__;
+    atomic_store(&job->go, 1);
+    if (job->slow && (!await_wait(page) ||
+                      state_of(page, "all_reduce", "late") != SYMM_SIGHT_RUNNING))
+        *bad = __LINE__;
+    atomic_store(&job->looked, 1);
+    munmap((void *)(uintptr_t)page, sizeof(*page));
+}
+
+static int run_seen(const char *level, bool slow)
+{
+    int bad = 0;
+    struct harness h = {
+        .ranks = RANKS, .body = body_seen, .arg = &bad, .direct = direct_seen};
+
+    memset(job, 0, sizeof(*job));
+    job->slow = slow;
+    if (level)
+        setenv("SYMM_SIGHT", level, 1);
+    else
+        unsetenv("SYMM_SIGHT");
+    if (harness_run(&h) != 0)
+        return -1;
+    unsetenv("SYMM_SIGHT");
+    return bad;
+}
+
+static void test_seen(void **state)
+{
+    (void)state;
+    assert_int_equal(run_seen(NULL, true), 0);
+}
+
+static void test_timed(void **state)
+{
+    (void)state;
+    assert_int_equal(run_seen("1", false), 0);
+}
+
+/* ---- What is not ------------------------------------------------------------------------- */
+
+static void direct_hidden(const pid_t *ranks, int count, void *arg)
+{
+    char name[256];
+
+    for (int r = 0; r < count; r++) {
+        (void)harness_until(&job->pid[r], (int)ranks[r]);
+        if (open_page((int)ranks[r], name, sizeof(name)))
+            *(int *)arg = __LINE__;
+    }
+    atomic_store(&job->go, 1);
+}
+
+static void test_hidden(void **state)
+{
+    int bad = 0;
+    struct harness h = {
+        .ranks = RANKS, .body = body_seen, .arg = &bad, .direct = direct_hidden};
+
+    (void)state;
+    memset(job, 0, sizeof(*job));
+    setenv("SYMM_SIGHT", "0", 1);
+    assert_int_equal(harness_run(&h), 0);
+    unsetenv("SYMM_SIGHT");
+    assert_int_equal(bad, 0);
+}
+
+static int body_refused(symm_ctx *ctx, void *arg)
+{
+    symm_config config = harness_config();
+
+    (void)arg;
+    CHECK_STATUS(symm_init(&config, &ctx), SYMM_ERR_INVALID);
+    CHECK(strstr(symm_last_error(), "SYMM_SIGHT") != NULL);
+    return 0;
+}
+
+static void test_refused(void **state)
+{
+    struct harness h = {.ranks = 1, .body = body_refused, .without_ctx = true};
+
+    (void)state;
+    setenv("SYMM_SIGHT", "much", 1);
+    assert_int_equal(harness_run(&h), 0);
+    unsetenv("SYMM_SIGHT");
+}
+
+/* ---- Many calls and sites, streams, failures --------------------------------------------- */
+
+/* The own page, as this process has it. */
+static const struct symm_sight_page *own_page(void)
+{
+    char name[256];
+
+    return open_page((int)getpid(), name, sizeof(name));
+}
+
+static int body_many(symm_ctx *ctx, void *arg)
+{
+    float data[COUNT] = {0};
+    const struct symm_sight_page *page = own_page();
+    const struct symm_sight_site *site;
+    char name[32];
+    void *stream;
+
+    (void)arg;
+    CHECK(page != NULL);
+    CHECK_OK(symm_stream_create(ctx, &stream));
+    for (int i = 0; i < SYMM_SIGHT_SITES + 100; i++) {
+        snprintf(name, sizeof(name), "site %d", i);
+        CHECK_OK(reduce(ctx, data, name, NULL, 0));
+    }
+    CHECK(site_of(page, "all_reduce", "site 5") == NULL);
+    /* Its description has gone, and comes again. */
+    CHECK_OK(reduce(ctx, data, "site 5", NULL, 0));
+    site = site_of(page, "all_reduce", "site 5");
+    CHECK(site && site->calls == 1);
+    for (int i = 0; i < 3000; i++)
+        CHECK_OK(reduce(ctx, data, "again", i % 2 ? stream : NULL, 0));
+    CHECK_OK(symm_stream_synchronize(ctx, stream, 0));
+    for (int i = 0; i < SYMM_SIGHT_CALLS; i++) {
+        const uint64_t word = page->call[i].word;
+
+        CHECK((word >> 8) % SYMM_SIGHT_CALLS == (uint64_t)i);
+        CHECK(word >> 8 > page->calls - SYMM_SIGHT_CALLS);
+        CHECK((word & 0xff) == SYMM_SIGHT_DONE);
+    }
+    symm_stream_destroy(ctx, stream);
+    return 0;
+}
+
+static void test_many(void **state)
+{
+    struct harness h = {.ranks = 2, .body = body_many};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+}
+
+static int body_fails(symm_ctx *ctx, void *arg)
+{
+    float data[COUNT] = {0};
+    const struct symm_sight_page *page = own_page();
+
+    (void)arg;
+    CHECK(page != NULL);
+    if (harness_rank() == 1) {
+        CHECK(harness_until(&job->go, 1));
+        return 0;
+    }
+    CHECK_STATUS(reduce(ctx, data, "alone", NULL, 0.05), SYMM_ERR_TIMEOUT);
+    atomic_store(&job->go, 1);
+    CHECK(state_of(page, "all_reduce", "alone") == SYMM_SIGHT_FAILED);
+    CHECK(page->failures == 1 && page->failure[0].status == SYMM_ERR_TIMEOUT);
+    CHECK(strcmp(page->failure[0].sentence, symm_last_error()) == 0);
+    CHECK(page->failure[0].team_uid == page->team[0].uid);
+    for (int w = 0; w < SYMM_SIGHT_WAITS; w++)
+        CHECK(page->wait[w].since == 0 && page->wait[w].claimed == 0);
+    return 0;
+}
+
+static void test_fails(void **state)
+{
+    struct harness h = {.ranks = 2, .body = body_fails};
+
+    (void)state;
+    memset(job, 0, sizeof(*job));
+    assert_int_equal(harness_run(&h), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seen),   cmocka_unit_test(test_timed),
+        cmocka_unit_test(test_hidden), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_many),   cmocka_unit_test(test_fails),
+    };
+
+    job = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+               -1, 0);
+    if (job == MAP_FAILED)
+        return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
