@@ -71,7 +71,7 @@ check info 60 "$bin/symm-info" --probe
 for suite in "$build"/tests/test_cuda_* \
     "$build"/tests/test_driver_{agree,budget,calls,capture,capture_errors} \
     "$build"/tests/test_driver_{channel,graph,plan} \
-    "$build"/tests/test_driver_{register,shrink,threads,wait,work}; do
+    "$build"/tests/test_driver_{register,shrink,sight,threads,wait,work}; do
     [ -x "$suite" ] || continue
     check "$(basename "$suite")" 300 "$suite"
 done

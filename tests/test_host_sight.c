@@ -5,10 +5,8 @@
  * failures. SYMM_SIGHT=0: there is none. A ring that has gone round keeps the last calls.
  */
 #include "harness.h"
-#include "sight/page.h"
+#include "sight_page.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,52 +28,6 @@ struct job {
 
 static struct job *job;
 
-/* The page of a process; NULL: it has none. *entry: the name of the descriptor. */
-static const struct symm_sight_page *open_page(int pid, char *entry, size_t bytes)
-{
-    char path[300], target[256];
-    const struct symm_sight_page *page = NULL;
-    DIR *list;
-
-    snprintf(path, sizeof(path), "/proc/%d/fd", pid);
-    list = opendir(path);
-    for (const struct dirent *e = list ? readdir(list) : NULL; e && !page;
-         e = readdir(list)) {
-        ssize_t got;
-        int fd;
-        void *at;
-
-        snprintf(path, sizeof(path), "/proc/%d/fd/%s", pid, e->d_name);
-        got = readlink(path, target, sizeof(target) - 1);
-        if (got < 0)
-            continue;
-        target[got] = '\0';
-        if (strncmp(target, "/memfd:symm-", 12) != 0)
-            continue;
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        at = fd < 0 ? MAP_FAILED
-                    : mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
-        close(fd);
-        if (at == MAP_FAILED)
-            continue;
-        page = at;
-        snprintf(entry, bytes, "%s", target);
-    }
-    if (list)
-        closedir(list);
-    return page;
-}
-
-static const struct symm_sight_site *site_of(const struct symm_sight_page *page,
-                                             const char *op, const char *name)
-{
-    for (int i = 0; i < SYMM_SIGHT_SITES; i++)
-        if (page->site[i].id != 0 && strcmp(page->site[i].op, op) == 0 &&
-            strcmp(page->site[i].name, name) == 0)
-            return &page->site[i];
-    return NULL;
-}
-
 /* The last call of the site; NULL: none. */
 static const struct symm_sight_call *call_of(const struct symm_sight_page *page,
                                              const struct symm_sight_site *site)
@@ -95,7 +47,7 @@ static const struct symm_sight_call *call_of(const struct symm_sight_page *page,
 static int state_of(const struct symm_sight_page *page, const char *op,
                     const char *name)
 {
-    const struct symm_sight_call *call = call_of(page, site_of(page, op, name));
+    const struct symm_sight_call *call = call_of(page, sight_page_site(page, op, name));
 
     return call ? (int)(call->word & 0xff) : 0;
 }
@@ -160,7 +112,7 @@ static void direct_seen(const pid_t *ranks, int count, void *arg)
 
     for (int r = 0; r < count; r++)
         (void)harness_until(&job->pid[r], (int)ranks[r]);
-    page = open_page((int)ranks[0], name, sizeof(name));
+    page = sight_page_open((int)ranks[0], name, sizeof(name));
     if (!page || page->magic != SYMM_SIGHT_MAGIC || page->layout != SYMM_SIGHT_LAYOUT ||
         page->rank != 0 || page->size != RANKS || page->pid != (int)ranks[0] ||
         strncmp(name + 7, "symm-", 5) != 0 || !strstr(name, "-0 (deleted)"))
@@ -173,7 +125,7 @@ static void direct_seen(const pid_t *ranks, int count, void *arg)
     if (page->team[0].uid == 0 || strcmp(page->team[0].name, "all of us") != 0 ||
         page->team[0].size != RANKS || page->team[0].member[2] != 2)
         *bad = __LINE__;
-    site = site_of(page, "all_reduce", "layer 1");
+    site = sight_page_site(page, "all_reduce", "layer 1");
     call = call_of(page, site);
     if (!site || site->calls != 5 || site->count != COUNT ||
         site->bytes != COUNT * sizeof(float) || strcmp(site->dtype, "float32") != 0 ||
@@ -185,8 +137,8 @@ static void direct_seen(const pid_t *ranks, int count, void *arg)
         *bad = __LINE__;
     if (state_of(page, "signal", "next") != SYMM_SIGHT_DONE ||
         state_of(page, "signal_wait", "next") != SYMM_SIGHT_DONE ||
-        site_of(page, "signal", "next")->root != 1 ||
-        site_of(page, "signal", "next")->signal != 3)
+        sight_page_site(page, "signal", "next")->root != 1 ||
+        sight_page_site(page, "signal", "next")->signal != 3)
         *bad = __LINE__;
     atomic_store(&job->go, 1);
     if (job->slow && (!await_wait(page) ||
@@ -234,7 +186,7 @@ static void direct_hidden(const pid_t *ranks, int count, void *arg)
 
     for (int r = 0; r < count; r++) {
         (void)harness_until(&job->pid[r], (int)ranks[r]);
-        if (open_page((int)ranks[r], name, sizeof(name)))
+        if (sight_page_open((int)ranks[r], name, sizeof(name)))
             *(int *)arg = __LINE__;
     }
     atomic_store(&job->go, 1);
@@ -281,7 +233,7 @@ static const struct symm_sight_page *own_page(void)
 {
     char name[256];
 
-    return open_page((int)getpid(), name, sizeof(name));
+    return sight_page_open((int)getpid(), name, sizeof(name));
 }
 
 static int body_many(symm_ctx *ctx, void *arg)
@@ -299,10 +251,10 @@ static int body_many(symm_ctx *ctx, void *arg)
         snprintf(name, sizeof(name), "site %d", i);
         CHECK_OK(reduce(ctx, data, name, NULL, 0));
     }
-    CHECK(site_of(page, "all_reduce", "site 5") == NULL);
+    CHECK(sight_page_site(page, "all_reduce", "site 5") == NULL);
     /* Its description has gone, and comes again. */
     CHECK_OK(reduce(ctx, data, "site 5", NULL, 0));
-    site = site_of(page, "all_reduce", "site 5");
+    site = sight_page_site(page, "all_reduce", "site 5");
     CHECK(site && site->calls == 1);
     for (int i = 0; i < 3000; i++)
         CHECK_OK(reduce(ctx, data, "again", i % 2 ? stream : NULL, 0));

@@ -296,7 +296,8 @@ static void show_tools(struct stall *stall)
         .name = site->name,
         .team_uid = stall->team->uid,
         .channel = (uint32_t)channel->index,
-        .bytes = stall->args->bytes};
+        .bytes = stall->args->bytes,
+        .since = stall->wait.begin};
     int missing[SYMM_MAX_LOCAL_RANKS], one;
     const int count = find_missing(stall, missing, &one);
 
@@ -307,7 +308,10 @@ static void show_tools(struct stall *stall)
 static void show_tools_signal(struct stall *stall, int peer, uint32_t count)
 {
     const struct symm_sight_what what = {
-        .op = "signal_wait", .name = stall->site, .team_uid = stall->team->uid};
+        .op = "signal_wait",
+        .name = stall->site,
+        .team_uid = stall->team->uid,
+        .since = stall->wait.begin};
 
     symm__seen_wait(stall->team, &what, count, &stall->seen,
                     &stall->team->world_rank[peer], 1);

@@ -65,6 +65,11 @@ struct symm_cuda_team {
         telling;   /* when the copy of the abort word was put on a stream; 0: not yet */
     bool reported; /* that copy is done, or was waited for long enough */
     double failing; /* when the watchdog first saw the team failed; 0: not yet */
+    struct symm_cuda_seen {   /* for progress.c, by channel: */
+        uint32_t call;        /* number of the call that was looked at, */
+        double since;         /* and since when it is under way; 0: it is not */
+        struct symm_sight_wait *wait; /* as tools see it; NULL: not yet */
+    } seen[SYMM_CHANNELS];
 };
 
 static inline struct symm_cuda_record *
@@ -109,6 +114,7 @@ struct symm_cuda_launcher {
     CUstream stream;     /* the watchdog's */
     struct symm_cuda_team *teams;
     struct symm_cuda_wait *waits;
+    struct symm_cuda_progress *progress; /* NULL: tools do not ask; owned */
     int endings;   /* of streams, teams and the context that wait for the device now */
     double ending; /* since when there are some */
     pthread_mutex_t peeking;   /* guards the copy of a word from the device */

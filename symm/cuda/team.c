@@ -13,6 +13,7 @@
 #include "cuda/budget.h"
 #include "cuda/channel.h"
 #include "cuda/channel_table.h"
+#include "cuda/progress.h"
 #include "cuda/stream_order.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
@@ -140,6 +141,7 @@ static symm_status launcher_create(symm_ctx *ctx)
     status = symm__cuda_pool_open(launcher);
     if (status != SYMM_OK)
         goto err_launcher;
+    symm__cuda_progress_open(launcher);
     status = symm__cuda_watchdog_start(launcher);
     if (status != SYMM_OK)
         goto err_pool;
@@ -147,6 +149,7 @@ static symm_status launcher_create(symm_ctx *ctx)
     return SYMM_OK;
 
 err_pool:
+    symm__cuda_progress_close(launcher);
     symm__cuda_pool_close(launcher);
 err_launcher:
     launcher_free(launcher);
@@ -158,6 +161,7 @@ static void launcher_destroy(symm_ctx *ctx)
     struct symm_cuda_launcher *launcher = ctx->launcher;
 
     symm__cuda_watchdog_stop(launcher);
+    symm__cuda_progress_close(launcher);
     symm__notifier_forget(&ctx->notifier);
     symm__cuda_pool_close(launcher);
     launcher_free(launcher);
@@ -311,6 +315,7 @@ static void unlist(struct symm_cuda_launcher *launcher, struct symm_cuda_team *c
         at = &(*at)->next;
     if (*at)
         *at = cuda->next;
+    symm__cuda_progress_forget(launcher, cuda);
     pthread_mutex_unlock(&launcher->lock);
 }
 

@@ -34,6 +34,7 @@
 #include "core/failure.h"
 #include "cuda/budget.h"
 #include "cuda/channel.h"
+#include "cuda/progress.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -457,6 +458,7 @@ static void *watch(void *arg)
             symm__cuda_budget_refresh(t->team);
         }
         poll_waits(launcher);
+        symm__cuda_progress_poll(launcher);
     }
     pthread_mutex_unlock(&launcher->lock);
     return NULL;

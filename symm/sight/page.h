@@ -32,6 +32,7 @@
 #define SYMM_SIGHT_WAITS    64
 #define SYMM_SIGHT_AWAITED  16 /* ranks of a wait that are listed */
 #define SYMM_SIGHT_FAILURES 16
+#define SYMM_SIGHT_PROGRESS 256 /* channels of teams */
 #define SYMM_SIGHT_NAME     96
 #define SYMM_SIGHT_SENTENCE 440
 
@@ -102,6 +103,15 @@ struct symm_sight_failure {
     char sentence[SYMM_SIGHT_SENTENCE];
 };
 
+/* CUDA, SYMM_SIGHT=1: how far the device is on a channel, as last looked at. */
+struct symm_sight_progress {
+    uint32_t team_uid; /* 0: free; stored last */
+    uint32_t channel;
+    uint32_t ended;    /* number of the last call that the device has ended */
+    uint32_t launched; /* calls that the host has launched, beside those in graphs */
+    uint64_t looked;   /* nanoseconds of CLOCK_MONOTONIC; stored last of an update */
+};
+
 struct symm_sight_page {
     uint64_t magic;
     uint32_t layout; /* SYMM_SIGHT_LAYOUT */
@@ -123,6 +133,7 @@ struct symm_sight_page {
         call[SYMM_SIGHT_CALLS]; /* number n at n % SYMM_SIGHT_CALLS */
     struct symm_sight_wait wait[SYMM_SIGHT_WAITS];
     struct symm_sight_failure failure[SYMM_SIGHT_FAILURES]; /* the first ones */
+    struct symm_sight_progress progress[SYMM_SIGHT_PROGRESS];
 };
 _Static_assert(offsetof(struct symm_sight_page, team) == 4096, "layout");
 _Static_assert(sizeof(struct symm_sight_site) == 384, "layout");

@@ -284,7 +284,9 @@ struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
     wait->missing = -1;
     put_text(wait->op, sizeof(wait->op), what->op);
     put_text(wait->name, sizeof(wait->name), what->name);
-    __atomic_store_n(&wait->since, symm__ticks_ns(), __ATOMIC_RELEASE);
+    __atomic_store_n(&wait->since,
+                     what->since > 0 ? (uint64_t)(what->since * 1e9) : symm__ticks_ns(),
+                     __ATOMIC_RELEASE);
     return wait;
 }
 
@@ -303,4 +305,34 @@ void symm__sight_wait_end(struct symm_sight_wait *wait)
         return;
     __atomic_store_n(&wait->since, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&wait->claimed, 0, __ATOMIC_RELEASE);
+}
+
+/* ---- How far the device is ----------------------------------------------------------------- */
+
+void symm__sight_progress(struct symm_sight *sight, uint32_t team_uid, int channel,
+                          uint32_t ended, uint32_t launched)
+{
+    struct symm_sight_progress *entry = NULL;
+
+    for (int i = 0; sight && i < SYMM_SIGHT_PROGRESS && !entry; i++) {
+        struct symm_sight_progress *at = &sight->page->progress[i];
+
+        if (at->team_uid == 0 ||
+            (at->team_uid == team_uid && at->channel == (uint32_t)channel))
+            entry = at;
+    }
+    if (!entry)
+        return;
+    entry->channel = (uint32_t)channel;
+    __atomic_store_n(&entry->ended, ended, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->launched, launched, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->looked, symm__ticks_ns(), __ATOMIC_RELEASE);
+    __atomic_store_n(&entry->team_uid, team_uid, __ATOMIC_RELEASE);
+}
+
+void symm__sight_progress_end(struct symm_sight *sight, uint32_t team_uid)
+{
+    for (int i = 0; sight && i < SYMM_SIGHT_PROGRESS; i++)
+        if (sight->page->progress[i].team_uid == team_uid)
+            __atomic_store_n(&sight->page->progress[i].team_uid, 0, __ATOMIC_RELEASE);
 }

@@ -41,6 +41,7 @@ struct symm_sight_what {
     int root, signal; /* -1: none */
     uint64_t bytes, count;
     uint64_t key; /* of calls that keep no id; 0: they do */
+    double since; /* a wait's begin, as symm__now; 0: it begins now */
 };
 
 /* *sight is NULL if SYMM_SIGHT is 0, or if there is no memory for a page, which is logged. */
@@ -70,6 +71,17 @@ struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
 /* Who is awaited now: `missing` of them, the first SYMM_SIGHT_AWAITED in `ranks`. */
 void symm__sight_wait_for(struct symm_sight_wait *wait, const int *ranks, int missing);
 void symm__sight_wait_end(struct symm_sight_wait *wait);
+
+/* How far the device is on a channel. From one thread; the channels of a team end together. */
+void symm__sight_progress(struct symm_sight *sight, uint32_t team_uid, int channel,
+                          uint32_t ended, uint32_t launched);
+void symm__sight_progress_end(struct symm_sight *sight, uint32_t team_uid);
+
+/* SYMM_SIGHT=1 */
+static inline bool symm__sight_times(const struct symm_sight *sight)
+{
+    return sight && sight->page->times;
+}
 
 static inline uint64_t symm__sight_ticks(const struct symm_sight *sight)
 {

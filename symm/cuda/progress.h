@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * progress.h - shows tools how far the device is (SYMM_SIGHT=1). All but open and close with
+ * launcher->lock held.
+ */
+#ifndef SYMM_CUDA_PROGRESS_H
+#define SYMM_CUDA_PROGRESS_H
+
+#include "cuda/launcher.h"
+
+/* Failures are logged: tools see less then, and nothing else is missing. */
+void symm__cuda_progress_open(struct symm_cuda_launcher *launcher);
+void symm__cuda_progress_close(struct symm_cuda_launcher *launcher);
+void symm__cuda_progress_poll(struct symm_cuda_launcher *launcher);
+/* A team ends. Waits, for a second at most, until nothing of it is read any more. */
+void symm__cuda_progress_forget(struct symm_cuda_launcher *launcher,
+                                struct symm_cuda_team *cuda);
+
+#endif
