@@ -6,9 +6,11 @@
  * Kernels count the calls of a channel in device memory (symm_device_block.call) and announce
  * a call in the rank's own pad, too (symm_round_tell). Every LOOK_SECONDS the watchdog copies
  * both words of each channel that is in use into page-locked memory, by copy engine on a stream of
- * their own, and reads them at a later poll. Kernels do nothing for it. A call that has been
- * announced and has not ended at two looks in a row is a wait: for the members whose words of
- * that call have not come.
+ * their own, and reads them at a later poll. Kernels do nothing for it. A call that is under way
+ * at two looks in a row is a wait, for the members whose words of that call have not come.
+ * It is under way if this rank has announced it and its number is above the counter, or is the
+ * counter's and a member's word is missing: some kernels close a call early, but none ends before
+ * it has read the words of all members (symm_round_finish).
  */
 #include <stdlib.h>
 
@@ -112,6 +114,28 @@ static int find_missing(const symm_team *team, const struct look_words *words,
     return count;
 }
 
+static bool is_announced(const symm_team *team, const struct look_words *words,
+                         uint32_t call)
+{
+    const uint64_t own = words->call[call & 1][team->local_rank];
+
+    return (uint32_t)own == call && own >> 32 != 0; /* 0: cancelled */
+}
+
+/* The number of the call under way; false: none. */
+static bool find_call(const symm_team *team, const struct look_words *words,
+                      uint32_t *call)
+{
+    int missing[SYMM_DEVICE_RANKS];
+
+    *call = words->block.call + 1;
+    if (is_announced(team, words, *call))
+        return true;
+    *call = words->block.call;
+    return is_announced(team, words, *call) &&
+           find_missing(team, words, *call, missing) > 0;
+}
+
 static void wait_show(struct symm_cuda_team *cuda, int channel, uint32_t call,
                       const struct look_words *words)
 {
@@ -123,7 +147,7 @@ static void wait_show(struct symm_cuda_team *cuda, int channel, uint32_t call,
                                    .since = seen->since,
                                    .op = "a call"};
     struct symm_site site;
-    int missing[SYMM_DEVICE_RANKS];
+    int missing[SYMM_DEVICE_RANKS], count;
 
     if (!seen->wait && symm__cuda_site_find(team->ctx, team->ctx->rank, tag, &site)) {
         what.op = symm__kind_name((enum symm_kind)site.kind);
@@ -133,7 +157,9 @@ static void wait_show(struct symm_cuda_team *cuda, int channel, uint32_t call,
     }
     if (!seen->wait)
         seen->wait = symm__sight_wait_begin(team->ctx->sight, &what, call);
-    symm__sight_wait_for(seen->wait, missing, find_missing(team, words, call, missing));
+    count = find_missing(team, words, call, missing);
+    /* None: it waits in a later round, for members that are in the call, too. */
+    symm__sight_wait_for(seen->wait, missing, count > 0 ? count : -1);
 }
 
 static void look_read(const struct symm_cuda_launcher *launcher,
@@ -142,9 +168,8 @@ static void look_read(const struct symm_cuda_launcher *launcher,
 {
     symm_team *team = look->cuda->team;
     struct symm_cuda_seen *seen = &look->cuda->seen[look->channel];
-    const uint32_t call = words->block.call + 1;
-    const uint64_t own = words->call[call & 1][team->local_rank];
-    const bool inside = (uint32_t)own == call && own >> 32 != 0;
+    uint32_t call;
+    const bool inside = find_call(team, words, &call);
 
     symm__sight_progress(launcher->ctx->sight, team->uid, look->channel,
                          words->block.call, launched(team, look->channel));
