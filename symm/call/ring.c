@@ -373,17 +373,24 @@ static struct ended any_ended(const symm_team *team)
 
 static struct ended find_ended(const struct run *run)
 {
-    struct ended ended = {.member = -1};
+    const symm_team *team = run->team;
+    struct ended ended = {.member = -1}, death;
 
     for (int i = 0; i < run->count && ended.member < 0; i++) {
         const struct symm_message *m = &run->messages[i];
 
-        if (m->state == SYMM_MESSAGE_DONE || m->peer == run->team->rank)
+        if (m->state == SYMM_MESSAGE_DONE || m->peer == team->rank)
             continue;
-        ended = m->peer == SYMM_ANY_PEER ? any_ended(run->team)
-                                         : member_ended(run->team, m->peer, true);
+        ended = m->peer == SYMM_ANY_PEER ? any_ended(team)
+                                         : member_ended(team, m->peer, true);
     }
-    return ended;
+    if (ended.member < 0 ||
+        !symm__process_finished(
+            &symm__near_control(team->ctx, team->world_rank[ended.member])->live))
+        return ended;
+    /* It may have left because another rank died. */
+    death.status = symm__team_death(team, &death.member, &death.why);
+    return death.status == SYMM_OK ? ended : death;
 }
 
 /* Has this team failed, here or at a member? */

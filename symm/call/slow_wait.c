@@ -40,7 +40,7 @@ struct stall {
     const struct symm_args *args; /* NULL: a one-sided signal */
     struct symm_state *state;     /* NULL: a one-sided signal */
     struct symm_backoff wait;     /* for its word */
-    int signal;                   /* of a one-sided wait, with its site's name */
+    int sender, signal;           /* of a one-sided wait, with its site's name */
     const char *site;
     bool shown;                   /* control page's `waiting` is set */
     struct symm_sight_wait *seen; /* as tools see it; NULL: not yet */
@@ -100,13 +100,19 @@ static symm_status report_dead(const struct stall *stall, int member,
     symm_team *team = stall->team;
     char mine[176], name[64];
 
-    if (!stall->state)
+    if (!stall->state) {
+        char whose[32] = "its";
+
+        if (member != stall->sender)
+            snprintf(whose, sizeof(whose), "rank %d's",
+                     team->world_rank[stall->sender]);
         return symm__team_fail(
             team, status,
-            "rank %d %s while rank %d waited for its signal %d at %s of %s",
-            team->world_rank[member], why, team->ctx->rank, stall->signal,
+            "rank %d %s while rank %d waited for %s signal %d at %s of %s",
+            team->world_rank[member], why, team->ctx->rank, whose, stall->signal,
             symm__site_name_text(stall->site, mine, sizeof(mine)),
             symm__team_name(team, name, sizeof(name)));
+    }
     return symm__team_fail(
         team, status, "rank %d %s while rank %d waited for it at %s of %s",
         team->world_rank[member], why, team->ctx->rank,
@@ -124,8 +130,8 @@ static bool has_arrived(const struct stall *stall, int member, uint64_t *value)
     return *value == symm_device_word(stall->args->site.tag, state->epoch);
 }
 
-/* Checks a peer that has not arrived: is it at another site, failed, dead? A peer that has
- * finalized may have left because another died: it is named only if `finished`. */
+/* Checks a peer that has not arrived: is it at another site, failed, dead? One that has finalized
+ * counts only if `finished`. */
 static symm_status look_at(const struct stall *stall, int member, bool finished)
 {
     symm_team *team = stall->team;
@@ -190,8 +196,25 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
     return symm__team_failed(team);
 }
 
+/* A peer that has finalized and had not arrived; -1: none. */
+static int find_finished(const struct stall *stall)
+{
+    const symm_team *team = stall->team;
+    uint64_t value;
+
+    for (int m = 0; m < team->size; m++)
+        if (m != stall->state->rank && !has_arrived(stall, m, &value) &&
+            symm__process_finished(
+                &symm__near_control(team->ctx, team->world_rank[m])->live))
+            return m;
+    return -1;
+}
+
 static symm_status look_at_all(const struct stall *stall)
 {
+    /* Before the look at all others: if it left because another rank died, that one is found. */
+    const int finished = find_finished(stall);
+
     if (__atomic_load_n(&stall->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
         return symm__team_failed(stall->team); /* by another stream's call */
     for (int m = 0; m < stall->team->size; m++) {
@@ -205,14 +228,7 @@ static symm_status look_at_all(const struct stall *stall)
         if (status != SYMM_OK)
             return status;
     }
-    for (int m = 0; m < stall->team->size; m++) {
-        symm_status status =
-            m == stall->state->rank ? SYMM_OK : look_at(stall, m, true);
-
-        if (status != SYMM_OK)
-            return status;
-    }
-    return SYMM_OK;
+    return finished < 0 ? SYMM_OK : look_at(stall, finished, true);
 }
 
 /* ---- Deadline ------------------------------------------------------------------------ */
@@ -401,8 +417,9 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
 {
     symm_team *team = stall->team;
     int rank = team->world_rank[peer];
-    const char *why = NULL;
+    const char *why = NULL, *how;
     symm_status status = symm__team_failed(team);
+    int dead;
 
     if (status == SYMM_OK)
         status = symm__team_record_of(team, peer);
@@ -416,6 +433,12 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
     /* It may have reported why it leaves before it ended. */
     if (!why || symm__team_record_of(team, peer) != SYMM_OK)
         return symm__team_failed(team);
+    if (symm__process_finished(&symm__near_control(team->ctx, rank)->live)) {
+        symm_status death = symm__team_death(team, &dead, &how);
+
+        if (death != SYMM_OK) /* which the peer may have left for */
+            return report_dead(stall, dead, death, how);
+    }
     return report_dead(stall, peer, status, why);
 }
 
@@ -442,6 +465,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
         .wait = {.word = &pad->signals[symm__team_place(team, peer)][signal],
                  .wake = &pad->wake[SYMM_HOST_CHANNELS],
                  .timeout = timeout},
+        .sender = peer,
         .signal = signal,
         .site = site};
     uint64_t seen = 0;

@@ -122,6 +122,26 @@ symm_status symm__team_record_of(symm_team *team, int member)
     return team_mark(team, (symm_status)state, text);
 }
 
+symm_status symm__team_death(const symm_team *team, int *member, const char **why)
+{
+    const symm_ctx *ctx = team->ctx;
+
+    for (int m = 0; m < team->size; m++) {
+        int rank = team->world_rank[m];
+        const struct symm_control *control = symm__control(ctx, rank);
+        symm_status status =
+            m == team->rank || !control
+                ? SYMM_OK
+                : symm__process_died(symm__process(ctx, rank), &control->live, why);
+
+        if (status == SYMM_OK)
+            continue;
+        *member = m;
+        return status;
+    }
+    return SYMM_OK;
+}
+
 /* The caller holds an acquire of the word that was stored after the site. */
 void symm__site_copy(const struct symm_site *shared, struct symm_site *site)
 {

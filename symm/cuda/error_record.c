@@ -230,11 +230,10 @@ static bool is_concerned(const struct symm_cuda_facts *facts, int member)
            has_cancelled(facts, member);
 }
 
-/* The first dead peer, with the status and sentence of its death; -1: none. A peer that has
- * finalized may have left because of another failure: it counts only if `finished`, and if it was
- * waited for. */
-static int find_dead(const symm_team *team, const struct symm_cuda_facts *facts, bool finished,
-                     symm_status *status, const char **why)
+/* A member other than this rank that has ended, with the status and sentence of its end: one that
+ * has finalized and was waited for, or one that has died; -1: none. */
+static int find_ended(const symm_team *team, const struct symm_cuda_facts *facts,
+                      bool finalized, symm_status *status, const char **why)
 {
     const symm_ctx *ctx = team->ctx;
 
@@ -245,12 +244,29 @@ static int find_dead(const symm_team *team, const struct symm_cuda_facts *facts,
         if (m == team->local_rank)
             continue;
         *status = symm__process_check(symm__process(ctx, rank), &control->live, why);
-        if (*status != SYMM_OK &&
-            (!has_left(ctx, rank) /* asked last: it may finalize until then */
-             || (finished && is_concerned(facts, m))))
+        if (*status != SYMM_OK && /* asked last: it may finalize until then */
+            has_left(ctx, rank) == finalized && (!finalized || is_concerned(facts, m)))
             return m;
     }
     return -1;
+}
+
+/* The first dead peer, with the status and sentence of its death; -1: none. A peer that has
+ * finalized counts only if `finished`, and if no other has died. It may have left because another
+ * died, so deaths are looked for after it. */
+static int find_dead(const symm_team *team, const struct symm_cuda_facts *facts, bool finished,
+                     symm_status *status, const char **why)
+{
+    symm_status left_status = SYMM_OK;
+    const char *left_why = NULL;
+    int left = finished ? find_ended(team, facts, true, &left_status, &left_why) : -1;
+    int dead = find_ended(team, facts, false, status, why);
+
+    if (dead >= 0 || left < 0)
+        return dead;
+    *status = left_status;
+    *why = left_why;
+    return left;
 }
 
 /* Reports a dead peer, unless a peer has reported why it left. */

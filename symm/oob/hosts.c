@@ -185,32 +185,49 @@ static char *pack_here(const struct over *over, size_t *bytes)
     return packed;
 }
 
-/* Why the allgather must end: the caller's reason, or a member that has died. */
-static symm_status ask(void *arg)
+/* A member that will not take part, because it has died or its team has failed, or, if `finalized`,
+ * because it has finalized; -1: none. */
+static int find_ended(const struct over *over, bool finalized)
 {
-    const struct over *over = arg;
     const struct symm_exchange *exchange = over->exchange;
     const struct symm_oob *oob = over->oob;
-    symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
     bool asked = false;
 
-    for (int i = 0; i < exchange->count && status == SYMM_OK; i++) {
+    for (int i = 0; i < exchange->count; i++) {
         int rank = exchange->members[i];
-        bool far = over->place_of[i] != over->here;
         /* `alive` looks at one rank of this host, or at what other hosts report of the team. One
          * that has finalized may have left this exchange before. */
+        bool far = over->place_of[i] != over->here;
         bool query = rank != oob->rank && oob->alive && !(far && asked) &&
                      !(far && symm__oob_left(oob, rank));
 
         asked = asked || (far && query);
-        if ((far && symm__oob_died(oob, rank)) ||
-            (query && !oob->alive(oob->alive_arg, rank)))
-            status = symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", rank,
-                                symm__oob_left(oob, rank) ? "has finalized its context"
-                                                          : "died",
-                                exchange->what);
+        if (((far && symm__oob_died(oob, rank)) ||
+             (query && !oob->alive(oob->alive_arg, rank))) &&
+            symm__oob_left(oob, rank) == finalized)
+            return rank;
     }
-    return status;
+    return -1;
+}
+
+/* Why the allgather must end: the caller's reason, or a member that has died. One that has
+ * finalized may have left because another died, so deaths are looked for after it. */
+static symm_status ask(void *arg)
+{
+    const struct over *over = arg;
+    const struct symm_exchange *exchange = over->exchange;
+    symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    int left, dead;
+
+    if (status != SYMM_OK)
+        return status;
+    left = find_ended(over, true);
+    dead = find_ended(over, false);
+    if (dead < 0 && left < 0)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s",
+                      dead < 0 ? left : dead,
+                      dead < 0 ? "has finalized its context" : "died", exchange->what);
 }
 
 /* How this rank takes part in the allgather. failed: symm_last_error() is why. */

@@ -192,6 +192,12 @@ static symm_status check_rest(const struct symm_process *process, uint32_t now,
     return SYMM_ERR_DAMAGED;
 }
 
+bool symm__process_finished(const uint32_t *live)
+{
+    /* acquire: pairs with the release in symm__liveness_destroy */
+    return __atomic_load_n(live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED;
+}
+
 symm_status symm__process_died(const struct symm_process *process, const uint32_t *live,
                                const char **why)
 {

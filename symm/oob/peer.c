@@ -70,12 +70,30 @@ static enum symm_seqpacket oob_tell_past(const struct symm_oob_run *run, int ran
     return wire;
 }
 
+/* A member that has died, or whose team has failed; NULL: none. */
+static struct symm_oob_peer *oob_find_dead(const struct symm_oob_run *run)
+{
+    const struct symm_oob *oob = run->oob;
+    for (int i = 0; i < run->exchange->count && oob->alive != NULL; i++) {
+        struct symm_oob_peer *peer = &run->peers[i];
+        if (i != run->self && !oob->alive(oob->alive_arg, peer->rank) &&
+            !symm__oob_left(oob, peer->rank))
+            return peer;
+    }
+    return NULL;
+}
+
 symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer *peer,
                            const char *how)
 {
-    if (symm__oob_left(run->oob, peer->rank))
-        how = "has finalized its context";
     peer->dead = true;
+    if (symm__oob_left(run->oob, peer->rank)) {
+        /* Asked after it: it may have left because another died. */
+        struct symm_oob_peer *other = oob_find_dead(run);
+        how = other != NULL ? "died" : "has finalized its context";
+        peer = other != NULL ? other : peer;
+        peer->dead = true;
+    }
     return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", peer->rank, how,
                       run->exchange->what);
 }

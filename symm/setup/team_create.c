@@ -244,24 +244,39 @@ static symm_status adopt(const struct symm_create *create,
     return symm__fail_quiet(symm__peer_status(-(int32_t)NUMBER_OF(word)), text);
 }
 
-static symm_status find_dead(const struct symm_create *create)
+/* A member that has died, or, if `finished`, one that has finalized; with its status and why. */
+static int find_ended(const struct symm_create *create, bool finished,
+                      symm_status *status, const char **why)
 {
     const symm_ctx *ctx = create->parent->ctx;
 
     for (int m = 0; m < create->size; m++) {
         int rank = create->world_rank[m];
-        const char *why;
-        symm_status status =
-            m == create->rank
-                ? SYMM_OK
-                : symm__process_check(symm__process(ctx, rank),
-                                      &symm__near_control(ctx, rank)->live, &why);
+        const uint32_t *live = &symm__near_control(ctx, rank)->live;
 
-        if (status != SYMM_OK)
-            return symm__fail(status, "rank %d %s during symm_team_create of %s", rank,
-                              why, create->what);
+        if (m == create->rank)
+            continue;
+        *status = (finished ? symm__process_check
+                            : symm__process_died)(symm__process(ctx, rank), live, why);
+        if (*status != SYMM_OK && (!finished || symm__process_finished(live)))
+            return rank;
     }
-    return SYMM_OK;
+    return -1;
+}
+
+/* A rank that has finalized may have left because another died: deaths are looked for after it. */
+static symm_status find_dead(const struct symm_create *create)
+{
+    symm_status left_status, status;
+    const char *left_why, *why;
+    int left = find_ended(create, true, &left_status, &left_why);
+    int dead = find_ended(create, false, &status, &why);
+
+    if (dead < 0 && left < 0)
+        return SYMM_OK;
+    return symm__fail(dead < 0 ? left_status : status,
+                      "rank %d %s during symm_team_create of %s",
+                      dead < 0 ? left : dead, dead < 0 ? left_why : why, create->what);
 }
 
 /* Does that rank wait, with another list, for one that waits here? Which, or -1. */

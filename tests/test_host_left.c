@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_left.c - a rank that finalizes because another has died is not blamed.
+ * ctest: cost 5
+ *
+ * Rank 2 is killed. Rank 1 learns of it in a team of both, finalizes, and leaves undone what rank 0
+ * waits for. Rank 0's call begins after that, so it finds both: it must name rank 2. If nobody dies
+ * it names rank 1.
+ */
+#include "harness.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum left_call {
+    LEFT_BARRIER,
+    LEFT_SIGNAL_WAIT,
+    LEFT_RECV,
+    LEFT_SPLIT,
+    LEFT_CREATE,
+    LEFT_RENDEZVOUS,
+    LEFT_CALLS
+};
+
+static const char *const left_names[] = {"symm_barrier",     "symm_signal_wait",
+                                         "symm_recv",        "symm_team_split",
+                                         "symm_team_create", "symm_rendezvous"};
+
+struct left {
+    enum left_call call;
+    bool dies;         /* rank 2 */
+    _Atomic int pairs; /* ranks that have the team of rank 1 and rank 2 */
+    _Atomic int left;  /* rank 1 has finalized */
+};
+
+static symm_status left_wait(symm_team *world, enum left_call call)
+{
+    const int members[] = {0, 1, 2};
+    symm_team *team;
+    int value = 0;
+
+    switch (call) {
+    case LEFT_BARRIER:
+        return symm_barrier(world, NULL, NULL);
+    case LEFT_SIGNAL_WAIT:
+        return symm_signal_wait(world, 1, 3, NULL, NULL);
+    case LEFT_RECV:
+        return symm_recv(world, &value, 1, SYMM_INT32, 1, NULL, NULL);
+    case LEFT_SPLIT:
+        return symm_team_split(world, 0, 0, &team);
+    case LEFT_CREATE:
+        return symm_team_create(world, members, 3, 7, &team);
+    default:
+        return symm_rendezvous(world);
+    }
+}
+
+static int left_body(symm_ctx *none, void *arg)
+{
+    struct left *s = arg;
+    symm_config config = harness_config();
+    symm_team *world, *pair = NULL;
+    symm_ctx *ctx;
+    char named[16];
+
+    (void)none;
+    CHECK_OK(symm_init(&config, &ctx));
+    world = symm_team_world(ctx);
+    CHECK_OK(symm_team_split(world, harness_rank() > 0, 0, &pair));
+    atomic_fetch_add(&s->pairs, 1);
+    CHECK(harness_until(&s->pairs, 3));
+    if (harness_rank() == 2 && s->dies)
+        kill(getpid(), SIGKILL);
+    if (harness_rank() == 1) {
+        if (s->dies)
+            CHECK_STATUS(symm_barrier(pair, NULL, NULL), SYMM_ERR_PEER_DEAD);
+        symm_finalize(ctx);
+        atomic_store(&s->left, 1);
+        return 0;
+    }
+    if (harness_rank() == 0) {
+        CHECK(harness_until(&s->left, 1));
+        CHECK_STATUS(left_wait(world, s->call), SYMM_ERR_PEER_DEAD);
+        snprintf(named, sizeof(named), "rank %d ", s->dies ? 2 : 1);
+        CHECK_ERROR(named);
+        CHECK_ERROR(s->dies ? "died" : "has finalized");
+        atomic_store(&s->left, 2);
+    }
+    CHECK(harness_until(&s->left, 2)); /* else rank 2 would have left, too */
+    symm_finalize(ctx);
+    return 0;
+}
+
+static void names_the_dead(void **state)
+{
+    struct left *s = harness_shared(sizeof(*s));
+    struct harness h = {.ranks = 3, .body = left_body, .arg = s, .without_ctx = true};
+
+    int failed = 0;
+
+    (void)state;
+    for (int call = 0; call < LEFT_CALLS; call++) {
+        for (int dies = 1; dies >= 0; dies--) {
+            *s = (struct left){.call = (enum left_call)call, .dies = dies};
+            h.killed = dies ? 1u << 2 : 0;
+            if (harness_run(&h) == 0)
+                continue;
+            fprintf(stderr, "%s, %s\n", left_names[call],
+                    dies ? "rank 2 died" : "rank 1 left");
+            failed++;
+        }
+    }
+    harness_shared_free(s, sizeof(*s));
+    assert_int_equal(failed, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_the_dead),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
