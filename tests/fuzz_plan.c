@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz_plan.c - a target for libFuzzer: arbitrary text as programs and plans.
+ * fuzz_plan.c - arbitrary text as programs and plans (fuzz.h).
  *
  * The input is a program, or a plan, or a program, a NUL and a plan. Nothing may crash or
  * leak. Parsed input, written and parsed again, must be the same. The checker must prove a
  * plan that the planner makes of a small program.
- *   cmake --build build --target fuzzers && build/bin/fuzz_plan tests/data/fuzz
- * test_plan_corpus.c runs it over the corpus, and over random changes of it, without clang.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "fuzz.h"
 #include "symm/plan.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerInitialize(int *argc, char ***argv);
-
-static void must(bool condition, const char *what, const char *text)
-{
-    if (condition)
-        return;
-    fprintf(stderr, "fuzz_plan: %s: %s\n", what, text);
-    abort();
-}
 
 static symm_plan *read_plan(const char *text, size_t length)
 {
@@ -34,15 +18,15 @@ static symm_plan *read_plan(const char *text, size_t length)
 
     if (symm_plan_parse(text, length, "fuzz", &plan) != SYMM_OK)
         return NULL;
-    must(symm_plan_hash(plan, &hash) == SYMM_OK, "hash", symm_last_error());
-    must(symm_plan_format(plan, &written, &bytes) == SYMM_OK, "format",
-         symm_last_error());
-    must(symm_plan_parse(written, bytes, "again", &again) == SYMM_OK, "parse again",
-         symm_last_error());
-    must(symm_plan_format(again, &rewritten, &rebytes) == SYMM_OK, "format again",
-         symm_last_error());
-    must(bytes == rebytes && memcmp(written, rewritten, bytes) == 0, "formats differ",
-         rewritten);
+    fuzz_must(symm_plan_hash(plan, &hash) == SYMM_OK, "hash", symm_last_error());
+    fuzz_must(symm_plan_format(plan, &written, &bytes) == SYMM_OK, "format",
+              symm_last_error());
+    fuzz_must(symm_plan_parse(written, bytes, "again", &again) == SYMM_OK,
+              "parse again", symm_last_error());
+    fuzz_must(symm_plan_format(again, &rewritten, &rebytes) == SYMM_OK, "format again",
+              symm_last_error());
+    fuzz_must(bytes == rebytes && memcmp(written, rewritten, bytes) == 0,
+              "formats differ", rewritten);
     symm_text_free(written);
     symm_text_free(rewritten);
     symm_plan_destroy(again);
@@ -64,17 +48,10 @@ static void plan_and_check(symm_program *program)
 
     if (!is_small(program) || symm_plan_make(program, &options, &plan) != SYMM_OK)
         return;
-    must(symm_plan_check(program, plan, &report) == SYMM_OK, "check",
-         symm_last_error());
-    must(report.safe, "the planner's plan", report.first);
+    fuzz_must(symm_plan_check(program, plan, &report) == SYMM_OK, "check",
+              symm_last_error());
+    fuzz_must(report.safe, "the planner's plan", report.first);
     symm_plan_destroy(plan);
-}
-
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    return setenv("SYMM_LOG", "error", 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -91,8 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (program)
         plan_and_check(program);
     if (program && plan && is_small(program))
-        must(symm_plan_check(program, plan, &report) == SYMM_OK, "check",
-             symm_last_error());
+        fuzz_must(symm_plan_check(program, plan, &report) == SYMM_OK, "check",
+                  symm_last_error());
     symm_plan_destroy(plan);
     symm_program_destroy(program);
     return 0;
