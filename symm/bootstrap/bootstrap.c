@@ -276,7 +276,17 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
         peer_fd[r] = -1;
     if (status != SYMM_OK)
         return status;
-    if (gathering->root != NULL && world->local_size == gathering->local_size) {
+    if (gathering->root != NULL && world->local_size == gathering->local_size &&
+        world->local_of[run->rank] != gathering->local_rank) {
+        /* The sockets lie by the launcher's places: they would lead to other ranks. */
+        status = symm__fail(
+            SYMM_ERR_JOB,
+            "rank %d is at place %d of host %s by the table of rank 0, and at place %d "
+            "by its launcher: SYMM_HOST_ID and the local ranks must name the same "
+            "hosts",
+            run->rank, world->local_of[run->rank],
+            world->at[world->host_of[run->rank]].name, gathering->local_rank);
+    } else if (gathering->root != NULL && world->local_size == gathering->local_size) {
         memcpy(near_fd, gathering->near_fd,
                sizeof(near_fd)); /* they have met already */
         memset(gathering->near_fd, -1, sizeof(gathering->near_fd));

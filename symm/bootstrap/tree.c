@@ -173,6 +173,7 @@ static bool judge(struct join *join, struct branch *branch,
 {
     const struct symm_tree_join *as = join->as;
     const uint8_t *ranks = message->data + sizeof(*head);
+    int32_t last = 0;
     char text[160];
 
     if (head->count < 1 || head->count > as->size || head->bytes != as->bytes ||
@@ -187,9 +188,11 @@ static bool judge(struct join *join, struct branch *branch,
         int32_t rank;
 
         memcpy(&rank, ranks + (size_t)i * sizeof(rank), sizeof(rank));
-        if (head->size == as->size && rank > 0 && rank < as->size &&
-            join->number_of[rank] < 0)
+        if (head->size == as->size && rank > last && rank < as->size &&
+            join->number_of[rank] < 0) {
+            last = rank;
             continue;
+        }
         if (head->size != as->size)
             snprintf(text, sizeof(text),
                      "rank %d says that the job has %d ranks, rank 0 says %d", rank,
@@ -197,6 +200,10 @@ static bool judge(struct join *join, struct branch *branch,
         else if (rank <= 0 || rank >= as->size)
             snprintf(text, sizeof(text), "a host brings rank %d of %d%s", rank,
                      as->size, rank == 0 ? ", which has opened this bootstrap" : "");
+        else if (rank <= last) /* listed twice, it would stand for a missing rank */
+            snprintf(text, sizeof(text),
+                     "a host lists rank %d after rank %d: its ranks must ascend", rank,
+                     last);
         else
             snprintf(text, sizeof(text),
                      "rank %d has joined already: another process comes second", rank);
@@ -324,7 +331,8 @@ static bool hear_branch(struct join *join, struct branch *branch,
             hear_join(join, branch, message);
         return true;
     }
-    if (message->head.kind != SYMM_RELAY_PLACE || message->head.rank < 0 ||
+    if (message->head.kind != SYMM_RELAY_PLACE || message->head.rank <= 0 ||
+        message->head.rank >= join->as->size || branch->number >= 0 ||
         symm__tree_parent(message->head.rank) != join->number)
         return false;
     branch->number = message->head.rank;
@@ -487,6 +495,16 @@ static symm_status open_link(struct join *join)
     return SYMM_OK;
 }
 
+/* Can a host of this job be there? The number leads to its children, and tells it from them. */
+static bool is_place(const struct join *join, const struct place_head *place)
+{
+    unsigned family = place->parent.family;
+
+    return place->number > 0 && place->number < join->as->size &&
+           (family == 0 || family == 4 || family == 6) &&
+           (family == 0) == (symm__tree_parent(place->number) == 0);
+}
+
 /* Rank 0 has said where this host belongs. */
 static symm_status take_place(struct join *join,
                               const struct symm_relay_message *message)
@@ -497,6 +515,13 @@ static symm_status take_place(struct join *join,
         return symm__fail(SYMM_ERR_DAMAGED, "rank %d got a damaged message of rank 0",
                           join->as->rank);
     memcpy(&place, message->data, sizeof(place));
+    if (!is_place(join, &place))
+        return symm__fail(
+            SYMM_ERR_DAMAGED,
+            "rank 0 gave rank %d's host the place %d, with a parent of kind "
+            "%u, among the hosts of %d ranks, where no host can be: does "
+            "each host run the same libsymm?",
+            join->as->rank, place.number, place.parent.family, join->as->size);
     join->placed = true;
     join->number = place.number;
     if (place.parent.family == 0)

@@ -2,6 +2,7 @@
 /* message.c - see message.h. */
 #include "relay/message.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,8 @@ void symm__relay_sentence(const struct symm_relay_message *message,
         memcpy(text, message->data + list, (size_t)bytes);
     text[bytes] = '\0';
     (void)symm__printable(text, SYMM_ERROR_BYTES);
+    if (text[0] == '\0')
+        snprintf(text, SYMM_ERROR_BYTES, "a rank of another host gave no reason");
 }
 
 bool symm__same_step(const char *a, const char *b)

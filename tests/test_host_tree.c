@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_tree.c - what hosts of a job refuse of each other while they bootstrap over rank 0's:
+ * the scripts of fuzz_tree.c, each with the status and the sentence that it has to give.
+ */
+#include "fuzz_tree.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static void must_give(const char *script, symm_status status, const char *sentence)
+{
+    symm_status found = join_beside((const uint8_t *)script, strlen(script));
+
+    if (found != status || (status != SYMM_OK && !strstr(symm_last_error(), sentence)))
+        print_message("%s gives %d: %s\n", script, found, symm_last_error());
+    assert_int_equal(found, status);
+    if (status != SYMM_OK)
+        assert_non_null(strstr(symm_last_error(), sentence));
+}
+
+static void test_joins(void **state)
+{
+    (void)state;
+    must_give("child 0 0\nwait\nPLACE i:1 i:0 a:0\nTABLE rank=2 z:16\n", SYMM_OK, "");
+    must_give("child 7 1\nwait\nPLACE i:9 i:0 a:4\nclose\nconnect\nwait\n"
+              "TABLE rank=10 z:80\n",
+              SYMM_OK, "");
+    must_give("root 1\nconnect 1\nJOIN i:2 i:1 i:8 i:1 a:4 i:1 z:8\nwait\n", SYMM_OK,
+              "");
+}
+
+/* Rank 0 gives a host a place where none can be. */
+static void test_place(void **state)
+{
+    static const char *const places[] = {
+        "i:0 i:0 a:0",          "i:-1 i:0 a:0", "i:-9 i:0 a:4",
+        "i:10 i:0 a:4",         "i:9 i:0 a:0",  "i:1 i:0 a:4",
+        "i:1000000000 i:0 a:4", "i:9 i:0 a:5",  "i:-2147483648 i:0 a:4"};
+    char script[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(script, sizeof(script), "child 7 1\nwait\nPLACE %s\n", places[i]);
+        must_give(script, SYMM_ERR_DAMAGED, "where no host can be");
+    }
+    must_give("child 0 0\nwait\nPLACE i:1 i:0\n", SYMM_ERR_DAMAGED, "damaged message");
+    must_give("child 0 0\nwait\nPLACE i:1 i:0 a:0\nPLACE i:1 i:0 a:0\n",
+              SYMM_ERR_DAMAGED, "damaged message");
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    must_give("child 0 0\nwait\nPLACE i:1 i:0 a:0\nTABLE rank=2 z:15\n",
+              SYMM_ERR_DAMAGED, "damaged table");
+    must_give("child 0 0\nwait\nPLACE i:1 i:0 a:0\nTABLE rank=1 z:16\n",
+              SYMM_ERR_DAMAGED, "damaged table");
+    must_give("child 0 0\nwait\nPLACE i:1 i:0 a:0\nTABLE rank=3 z:16\n",
+              SYMM_ERR_DAMAGED, "damaged table");
+    must_give("child 0 0\nwait\nTABLE status=-7\n", SYMM_ERR_TIMEOUT, "gave no reason");
+}
+
+/* A host that lists a rank twice does not stand for another one, which joins after it. */
+static void test_list(void **state)
+{
+    (void)state;
+    must_give("root 3\nconnect 1\nJOIN i:4 i:3 i:8 i:1 a:4 i:1 i:1 i:1 z:24\nwait\n",
+              SYMM_OK, "");
+    must_give("root 3\nconnect 1\nJOIN i:4 i:2 i:8 i:1 a:4 i:2 i:1 z:16\nwait\n",
+              SYMM_OK, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_list),
+    };
+
+    (void)setenv("SYMM_LOG", "error", 1);
+    root_seconds = child_seconds = 20; /* none of these scripts waits for it */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
