@@ -89,7 +89,8 @@ static void test_round_trip(void **state)
     }
 }
 
-static double reduced(symm_dtype dtype, symm_op op, double a, double b, double c)
+static double reduced_over(const int *hosts, symm_dtype dtype, symm_op op, double a,
+                           double b, double c)
 {
     unsigned char in[3][8], out[8];
     const void *const sources[3] = {in[0], in[1], in[2]};
@@ -97,8 +98,13 @@ static double reduced(symm_dtype dtype, symm_op op, double a, double b, double c
     perf_encode(dtype, a, in[0]);
     perf_encode(dtype, b, in[1]);
     perf_encode(dtype, c, in[2]);
-    perf_reduce(dtype, op, sources, 3, 1, out);
+    perf_reduce(dtype, op, sources, hosts, 3, 1, out);
     return perf_decode(dtype, out);
+}
+
+static double reduced(symm_dtype dtype, symm_op op, double a, double b, double c)
+{
+    return reduced_over(NULL, dtype, op, a, b, c);
 }
 
 static void expect(double found, double wanted)
@@ -136,6 +142,35 @@ static void test_reductions(void **state)
     assert_true(isnan(reduced(SYMM_FLOAT32, SYMM_MIN, 1, (double)NAN, 0)));
 }
 
+/* Each host's sources first, each rounded to the dtype. */
+static void test_hosts(void **state)
+{
+    static const int ends[] = {0, 1, 0}, pair[] = {4, 4, 9}, one[] = {3, 3, 3};
+    static const int blocks[] = {0, 0, 2, 2}, turns[] = {0, 1, 0, 1}, few[] = {0, 0, 2};
+    const symm_dtype e5m2 = SYMM_FLOAT8_E5M2, single = SYMM_FLOAT32;
+
+    (void)state;
+    expect(reduced(e5m2, SYMM_SUM, 8, 1, 1), 10);
+    expect(reduced_over(one, e5m2, SYMM_SUM, 8, 1, 1), 10);
+    expect(reduced_over(pair, e5m2, SYMM_SUM, 8, 1, 1), 8); /* 9 is 8, twice */
+    expect(reduced_over(ends, e5m2, SYMM_SUM, 8, 1, 3), 12);
+    expect(reduced_over(ends, single, SYMM_SUM, 0x1p24, 1, 1), 0x1p24);
+    expect(reduced_over(ends, single, SYMM_SUM, 1, 0x1p24, 1), 0x1p24 + 2);
+    expect(reduced_over(pair, single, SYMM_AVG, 1, 3, 4), 3); /* of 2 and 4 */
+    expect(reduced_over(pair, SYMM_INT32, SYMM_AVG, 1, 2, 7), 3);
+    expect(reduced_over(ends, SYMM_FLOAT8_E4M3, SYMM_PROD, 16, 16, 16), 448);
+    expect(reduced_over(ends, SYMM_FLOAT64, SYMM_MIN, 3, 1, 2), 1);
+    assert_true(isnan(reduced_over(ends, single, SYMM_MAX, 1, (double)NAN, 0)));
+
+    assert_null(perf_reduce_hosts(SYMM_SUM, false, NULL, 4));
+    assert_ptr_equal(perf_reduce_hosts(SYMM_AVG, true, blocks, 4), blocks);
+    assert_ptr_equal(perf_reduce_hosts(SYMM_AVG, false, turns, 4), turns);
+    assert_null(perf_reduce_hosts(SYMM_SUM, true, turns, 4));
+    assert_ptr_equal(perf_reduce_hosts(SYMM_SUM, false, few, 3), few);
+    assert_null(perf_reduce_hosts(SYMM_AVG, false, few, 3));
+    assert_null(perf_reduce_hosts(SYMM_SUM, true, few, 3));
+}
+
 static void test_patterns(void **state)
 {
     static unsigned char memory[5000];
@@ -168,9 +203,8 @@ static void test_patterns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_encodings),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_encodings),  cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_patterns),
     };
 

@@ -50,6 +50,12 @@ void perf_case_size(struct perf_case *test, size_t bytes)
 int perf_case_prepare(struct perf_case *test)
 {
     size_t ranks = (size_t)test->job->size;
+    const bool whole = test->call && test->call->algorithm &&
+                       strcmp(test->call->algorithm, "engine") == 0;
+    const int *hosts =
+        whole ? NULL
+              : perf_reduce_hosts(test->op, test->kind == PERF_REDUCE_SCATTER,
+                                  test->job->hosts, (int)ranks);
     const void **tables = calloc(ranks, sizeof *tables);
 
     test->inputs = calloc(PERF_PHASES * ranks, sizeof *test->inputs);
@@ -65,7 +71,7 @@ int perf_case_prepare(struct perf_case *test)
             perf_pattern_make(input, test->dtype, phase * ranks + r);
             tables[r] = input->table;
         }
-        perf_pattern_reduce(&test->sums[phase], test->dtype, test->op, tables,
+        perf_pattern_reduce(&test->sums[phase], test->dtype, test->op, tables, hosts,
                             (int)ranks);
     }
     free(tables);

@@ -205,34 +205,101 @@ static void reduce_integer(symm_dtype dtype, symm_op op, const void *const *src,
     store_bits(sum, dst, symm_dtype_size(dtype));
 }
 
-static void reduce_float(symm_dtype dtype, symm_op op, const void *const *src, int n,
-                         size_t at, void *dst)
-{
-    bool wide = dtype == SYMM_FLOAT64;
-    double sum = perf_decode(dtype, (const char *)src[0] + at);
+/* A reduction that is under way, of `count` values up to now. */
+struct fold {
+    symm_dtype dtype;
+    symm_op op;
+    double value;
+    int count;
+};
 
-    for (int r = 1; r < n; r++) {
-        double next =
-            combine_double(op, sum, perf_decode(dtype, (const char *)src[r] + at));
-        /* Rounds as one float operation would: the double has enough bits for that. */
-        sum = wide ? next : (double)(float)next;
-    }
-    if (op == SYMM_AVG)
-        sum = wide ? sum / n : (double)((float)sum / (float)n);
-    perf_encode(dtype, sum, dst);
+static void fold_value(struct fold *fold, const void *src)
+{
+    double next = perf_decode(fold->dtype, src);
+
+    if (fold->count++ > 0)
+        next = combine_double(fold->op, fold->value, next);
+    /* Rounds as one float operation would: the double has enough bits for that. */
+    fold->value = fold->dtype == SYMM_FLOAT64 ? next : (double)(float)next;
 }
 
-void perf_reduce(symm_dtype dtype, symm_op op, const void *const *src, int n,
-                 size_t count, void *dst)
+static void fold_store(const struct fold *fold, void *dst)
+{
+    double value = fold->value;
+
+    if (fold->op == SYMM_AVG)
+        value = fold->dtype == SYMM_FLOAT64
+                    ? value / fold->count
+                    : (double)((float)value / (float)fold->count);
+    perf_encode(fold->dtype, value, dst);
+}
+
+static int first_of_host(const int *hosts, int r)
+{
+    int i = 0;
+
+    while (hosts[i] != hosts[r])
+        i++;
+    return i;
+}
+
+static void reduce_float(symm_dtype dtype, symm_op op, const void *const *src,
+                         const int *hosts, int n, size_t at, void *dst)
+{
+    struct fold all = {.dtype = dtype, .op = op};
+
+    for (int r = 0; r < n; r++) {
+        struct fold part = {.dtype = dtype, .op = op};
+        unsigned char rounded[8];
+
+        if (!hosts) {
+            fold_value(&all, (const char *)src[r] + at);
+            continue;
+        }
+        if (first_of_host(hosts, r) < r)
+            continue;
+        for (int i = r; i < n; i++)
+            if (hosts[i] == hosts[r])
+                fold_value(&part, (const char *)src[i] + at);
+        fold_store(&part, rounded);
+        fold_value(&all, rounded);
+    }
+    fold_store(&all, dst);
+}
+
+void perf_reduce(symm_dtype dtype, symm_op op, const void *const *src, const int *hosts,
+                 int n, size_t count, void *dst)
 {
     size_t element = symm_dtype_size(dtype);
 
     for (size_t i = 0; i < count; i++) {
+        void *to = (char *)dst + i * element;
         if (is_integer(dtype))
-            reduce_integer(dtype, op, src, n, i * element, (char *)dst + i * element);
+            reduce_integer(dtype, op, src, n, i * element, to);
         else
-            reduce_float(dtype, op, src, n, i * element, (char *)dst + i * element);
+            reduce_float(dtype, op, src, hosts, n, i * element, to);
     }
+}
+
+const int *perf_reduce_hosts(symm_op op, bool scatters, const int *hosts, int n)
+{
+    bool equal = true, ordered = true; /* equally many ranks a host; hosts in blocks */
+    int most = 0;
+
+    if (!hosts)
+        return NULL;
+    for (int r = 0; r < n; r++) {
+        int members = 0;
+        for (int i = 0; i < n; i++)
+            members += hosts[i] == hosts[r];
+        most = r == 0 ? members : most;
+        equal = equal && members == most;
+        ordered = ordered &&
+                  (r == 0 || hosts[r] == hosts[r - 1] || first_of_host(hosts, r) == r);
+    }
+    if ((op == SYMM_AVG && !equal) || (scatters && !(equal && ordered)))
+        return NULL;
+    return hosts;
 }
 
 /* ---- Patterns -------------------------------------------------------------------- */
@@ -267,10 +334,10 @@ void perf_pattern_make(struct perf_pattern *pattern, symm_dtype dtype, uint64_t 
 }
 
 void perf_pattern_reduce(struct perf_pattern *pattern, symm_dtype dtype, symm_op op,
-                         const void *const *tables, int n)
+                         const void *const *tables, const int *hosts, int n)
 {
     pattern->element = symm_dtype_size(dtype);
-    perf_reduce(dtype, op, tables, n, PERF_PERIOD, pattern->table);
+    perf_reduce(dtype, op, tables, hosts, n, PERF_PERIOD, pattern->table);
     repeat_table(pattern);
 }
 

@@ -6,8 +6,8 @@
  * A pattern is a periodic sequence of the integers 1..7 (or a reduction of such
  * sequences), encoded in one dtype. Its period, 61 elements, is prime, so that a block
  * at the wrong offset is detected. Integers up to 7 are exact in every dtype; results
- * follow the rules of symm.h (rank order, float32 accumulator, one rounding), so that
- * every bit can be compared. This file shares no code with the library's reductions.
+ * follow the rules of symm.h (rank order, float32 accumulator, one rounding; over several
+ * hosts one on each host and one between them), so that every bit can be compared. This file shares no code with the library's reductions.
  */
 #ifndef PERF_DATA_H
 #define PERF_DATA_H
@@ -25,9 +25,10 @@ struct perf_pattern {
 
 /* Pseudo-random integers 1..7, a function of the seed. */
 void perf_pattern_make(struct perf_pattern *pattern, symm_dtype dtype, uint64_t seed);
-/* The reduction of n patterns, given by their tables, element by element. */
+/* The reduction of n patterns, given by their tables, element by element; `hosts` as in
+ * perf_reduce. */
 void perf_pattern_reduce(struct perf_pattern *pattern, symm_dtype dtype, symm_op op,
-                         const void *const *tables, int n);
+                         const void *const *tables, const int *hosts, int n);
 /* Writes bytes [first, first + bytes) of the endless sequence. */
 void perf_pattern_fill(const struct perf_pattern *pattern, size_t first, size_t bytes,
                        void *dst);
@@ -41,9 +42,14 @@ size_t perf_bytes_differ(const void *a, const void *b, size_t bytes, size_t elem
 
 /* False: the op is bitwise and the dtype is not an integer. */
 bool perf_takes(symm_dtype dtype, symm_op op);
-/* The reference: dst[i] = op(src[0][i], ..., src[n-1][i]). */
-void perf_reduce(symm_dtype dtype, symm_op op, const void *const *src, int n,
-                 size_t count, void *dst);
+/* The reference: dst[i] = op(src[0][i], ..., src[n-1][i]). `hosts`: a number of each
+ * source's host; the sources of a host are then reduced and rounded, and after that the
+ * hosts' results, in the order of the hosts' first sources. NULL: all in one step. */
+void perf_reduce(symm_dtype dtype, symm_op op, const void *const *src, const int *hosts,
+                 int n, size_t count, void *dst);
+/* `hosts`, or NULL where symm.h promises one step over these hosts. `scatters`: it is a
+ * reduce_scatter, else an all_reduce. */
+const int *perf_reduce_hosts(symm_op op, bool scatters, const int *hosts, int n);
 
 /* Convert one value to and from its bytes. Rounds to nearest even; float8 saturates. */
 void perf_encode(symm_dtype dtype, double value, void *dst);

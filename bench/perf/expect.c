@@ -36,6 +36,7 @@ struct expected_buffer {
 
 struct perf_expect {
     const symm_program *program;
+    const int *hosts; /* of the ranks; NULL: one */
     uint64_t period;
     struct expected_op *ops;
     struct expected_buffer *buffers;
@@ -98,6 +99,28 @@ static bool written_pattern(const struct perf_expect *expect, int buffer, int ra
 
 /* ---- Reductions ------------------------------------------------------------------ */
 
+/* The hosts of the list's ranks, for a reduction; *memory is for the caller to free.
+ * -1: no memory. */
+static int list_hosts(const struct perf_expect *expect, const symm_program_op *op,
+                      int list, int **memory, const int **hosts)
+{
+    const symm_program_partition *partition = partition_of(expect, op);
+    const int *ranks = &partition->ranks[list * partition->length];
+
+    *memory = NULL;
+    *hosts = NULL;
+    if (!expect->hosts)
+        return 0;
+    *memory = calloc((size_t)partition->length, sizeof **memory);
+    if (!*memory)
+        return -1;
+    for (int i = 0; i < partition->length; i++)
+        (*memory)[i] = expect->hosts[ranks[i]];
+    *hosts = perf_reduce_hosts(op->reduce, op->kind == SYMM_PROGRAM_REDUCE_SCATTER,
+                               *memory, partition->length);
+    return 0;
+}
+
 /* 1: the result is *pattern; 0: not all inputs are patterns; -1: no memory. */
 static int reduced_pattern(const struct perf_expect *expect, int index, int list,
                            struct perf_pattern *pattern)
@@ -106,7 +129,8 @@ static int reduced_pattern(const struct perf_expect *expect, int index, int list
     const symm_program_partition *partition = partition_of(expect, op);
     struct perf_pattern *inputs = calloc((size_t)partition->length, sizeof *inputs);
     const void **tables = calloc((size_t)partition->length, sizeof *tables);
-    int result = inputs && tables ? 1 : -1;
+    int *memory = NULL, result = inputs && tables ? 1 : -1;
+    const int *hosts;
 
     for (int i = 0; i < partition->length && result == 1; i++) {
         int rank = partition->ranks[list * partition->length + i];
@@ -115,8 +139,12 @@ static int reduced_pattern(const struct perf_expect *expect, int index, int list
             result = 0;
         tables[i] = inputs[i].table;
     }
+    if (result == 1 && list_hosts(expect, op, list, &memory, &hosts))
+        result = -1;
     if (result == 1)
-        perf_pattern_reduce(pattern, op->dtype, op->reduce, tables, partition->length);
+        perf_pattern_reduce(pattern, op->dtype, op->reduce, tables, hosts,
+                            partition->length);
+    free(memory);
     free(inputs);
     free(tables);
     return result;
@@ -130,7 +158,8 @@ static int reduce_block(const struct perf_expect *expect, int index, int list,
     const symm_program_partition *partition = partition_of(expect, op);
     unsigned char *scratch = malloc((size_t)partition->length * range.bytes);
     const void **sources = calloc((size_t)partition->length, sizeof *sources);
-    int result = scratch && sources ? 0 : -1;
+    int *memory = NULL, result = scratch && sources ? 0 : -1;
+    const int *hosts;
 
     for (int i = 0; i < partition->length && result == 0; i++) {
         unsigned char *source = scratch + (size_t)i * range.bytes;
@@ -140,8 +169,11 @@ static int reduce_block(const struct perf_expect *expect, int index, int list,
         sources[i] = source;
     }
     if (result == 0)
-        perf_reduce(op->dtype, op->reduce, sources, partition->length,
+        result = list_hosts(expect, op, list, &memory, &hosts);
+    if (result == 0)
+        perf_reduce(op->dtype, op->reduce, sources, hosts, partition->length,
                     range.bytes / symm_dtype_size(op->dtype), to);
+    free(memory);
     free(scratch);
     free(sources);
     return result;
@@ -530,13 +562,14 @@ static int find_dear_results(struct perf_expect *expect)
     return result;
 }
 
-struct perf_expect *perf_expect_create(const symm_program *program)
+struct perf_expect *perf_expect_create(const symm_program *program, const int *hosts)
 {
     struct perf_expect *expect = calloc(1, sizeof *expect);
 
     if (!expect)
         return NULL;
     expect->program = program;
+    expect->hosts = hosts;
     expect->ops = calloc((size_t)program->op_count + 1, sizeof *expect->ops);
     expect->buffers =
         calloc((size_t)program->buffer_count + 1, sizeof *expect->buffers);

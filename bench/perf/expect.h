@@ -19,8 +19,9 @@
 
 struct perf_expect;
 
-/* Returns new; NULL: no memory. Borrows the program. */
-struct perf_expect *perf_expect_create(const symm_program *program);
+/* Returns new; NULL: no memory. Borrows the program and `hosts`: a number of each rank's
+ * host, NULL if all are on one. */
+struct perf_expect *perf_expect_create(const symm_program *program, const int *hosts);
 void perf_expect_destroy(struct perf_expect *expect); /* NULL is allowed */
 
 /* -1: no memory. */

@@ -41,6 +41,32 @@ int perf_job_no_memory(const struct perf_job *job)
     return PERF_FAILED;
 }
 
+/* Compares the hashes of the hosts' names. Collective. */
+static int find_hosts(struct perf_job *job)
+{
+    const size_t ranks = (size_t)job->size;
+    uint64_t mine = 14695981039346656037u, *all; /* FNV-1a */
+    symm_status status;
+
+    if (job->info.hosts < 2)
+        return PERF_RIGHT;
+    for (const char *c = job->info.host; *c; c++)
+        mine = (mine ^ (unsigned char)*c) * 1099511628211u;
+    all = calloc(ranks, sizeof *all);
+    job->hosts = calloc(ranks, sizeof *job->hosts);
+    if (!all || !job->hosts) {
+        free(all);
+        return perf_job_no_memory(job);
+    }
+    status = perf_job_gather(job, &mine, sizeof mine, all);
+    for (int r = 0; r < job->size && status == SYMM_OK; r++)
+        while (all[job->hosts[r]] != all[r])
+            job->hosts[r]++;
+    free(all);
+    return status == SYMM_OK ? PERF_RIGHT
+                             : perf_job_failed(job, status, "the ranks' hosts");
+}
+
 /* Checks options that need GPUs. */
 static int check_gpu(struct perf_job *job, const struct perf_options *options)
 {
@@ -53,7 +79,6 @@ static int check_gpu(struct perf_job *job, const struct perf_options *options)
                 "symm-perf: -G and --compare need GPUs; this job runs on the %s "
                 "backend; see 'symm-info'\n",
                 job->info.backend);
-    perf_job_close(job);
     return PERF_REFUSED;
 }
 
@@ -63,6 +88,8 @@ int perf_job_open(struct perf_job *job, const symm_job_info *place,
     symm_config config = {.size = sizeof config,
                           .backend = options->backend,
                           .timeout = options->timeout};
+
+    int exit;
 
     *job = (struct perf_job){.rank = place->rank,
                              .size = place->world_size,
@@ -90,13 +117,20 @@ int perf_job_open(struct perf_job *job, const symm_job_info *place,
         perf_gpu_close(job->gpu);
         job->gpu = NULL;
     }
-    return check_gpu(job, options);
+    exit = check_gpu(job, options);
+    if (exit == PERF_RIGHT)
+        exit = find_hosts(job);
+    if (exit != PERF_RIGHT)
+        perf_job_close(job);
+    return exit;
 }
 
 void perf_job_close(struct perf_job *job)
 {
     symm_finalize(job->ctx);
     perf_gpu_close(job->gpu);
+    free(job->hosts);
+    job->hosts = NULL;
     job->ctx = NULL;
     job->gpu = NULL;
 }

@@ -23,6 +23,7 @@ struct perf_job {
     int rank, size;
     int local_rank;
     symm_info info;
+    int *hosts; /* [size]: the lowest rank on each rank's host; NULL: all are on one */
     struct perf_gpu *gpu; /* backend cuda: buffers are device memory; else NULL */
     char where[96];       /* "cores 0-3, NUMA node 0"; "" if not bound */
 };

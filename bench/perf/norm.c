@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "norm/expect.h"
+#include "perf/data.h"
 #include "perf/series.h"
 
 #define CHAIN 3 /* calls of a check without -G */
@@ -91,6 +92,33 @@ static int write_inputs(struct norm *n)
            perf_job_fill(job, n->at[QUANT], 0xff, count);
 }
 
+/* Over several hosts each host's sums take the place of its ranks' inputs: they come first in
+ * in[] then. Returns how many inputs there are; 0: no memory. */
+static int sum_hosts(const struct perf_job *job, symm_dtype dtype, size_t count,
+                     void **in)
+{
+    const void **members;
+    int parts = 0;
+
+    if (!job->hosts)
+        return job->size;
+    members = calloc((size_t)job->size, sizeof *members);
+    for (int first = 0; members && first < job->size; first++) {
+        void *sums = in[first];
+        int n = 0;
+        if (job->hosts[first] != first)
+            continue;
+        for (int r = first; r < job->size; r++)
+            if (job->hosts[r] == first)
+                members[n++] = in[r];
+        perf_reduce(dtype, SYMM_SUM, members, NULL, n, count, sums);
+        in[first] = in[parts]; /* that rank's host has been summed */
+        in[parts++] = sums;
+    }
+    free(members);
+    return parts;
+}
+
 /* What `calls` calls have left behind, compared with what they should. */
 static symm_status compare(struct norm *n, int calls)
 {
@@ -104,6 +132,7 @@ static symm_status compare(struct norm *n, int calls)
     void **in = calloc((size_t)job->size, sizeof *in), *residual = malloc(bytes);
     struct norm_error error;
     bool failed = !in || !residual;
+    int parts = 0; /* of each sum */
 
     for (int r = 0; r < job->size && !failed; r++) {
         in[r] = malloc(bytes);
@@ -111,6 +140,9 @@ static symm_status compare(struct norm *n, int calls)
         if (in[r])
             norm_fill(norm.dtype, seed_of(n, r, IN), 1, count, in[r]);
     }
+    if (!failed)
+        parts = sum_hosts(job, norm.dtype, count, in);
+    failed = failed || parts == 0;
     norm.residual_in = n->host[RESIDUAL]; /* still what was written there */
     norm.residual_out = residual;
     norm.weight = n->host_weight;
@@ -123,9 +155,9 @@ static symm_status compare(struct norm *n, int calls)
              (scales > 0 &&
               perf_job_copy(job, n->host_scale, n->scale, scales * sizeof(float)));
     for (int i = 1; i < calls && !failed; i++)
-        norm_advance(&norm, (const void *const *)in, job->size, n->host[RESIDUAL]);
+        norm_advance(&norm, (const void *const *)in, parts, n->host[RESIDUAL]);
     if (!failed)
-        n->series.wrong += (double)norm_wrong(&norm, (const void *const *)in, job->size,
+        n->series.wrong += (double)norm_wrong(&norm, (const void *const *)in, parts,
                                               NORM_UNITS, &error);
     for (int r = 0; in && r < job->size; r++)
         free(in[r]);

@@ -15,7 +15,7 @@ static bool allocate_arrays(struct perf_stage *stage)
            ops = (size_t)program->op_count + 1;
     size_t streams = (size_t)program->stream_count;
 
-    stage->expect = perf_expect_create(program);
+    stage->expect = perf_expect_create(program, stage->job->hosts);
     stage->teams = calloc(partitions, sizeof *stage->teams);
     stage->place = calloc(partitions, sizeof *stage->place);
     stage->streams = calloc(streams, sizeof *stage->streams);

@@ -117,6 +117,11 @@ typedef enum symm_dtype {
  * Reductions. Ranks are combined in rank order 0, 1, ..., n-1, so that every rank and every
  * run gets the same bits. float16, bfloat16 and float8 accumulate in float32 and are rounded
  * once (to nearest, ties to even; float8 saturates to its largest finite value).
+ * Over several hosts each host's ranks are combined so first, with a result of the dtype, and
+ * these results next, in the order of the hosts' lowest ranks: small types are rounded once
+ * more, by MPI's engine; NCCL's adds in an order of its own and may round at each step.
+ * An AVG where hosts have unequal numbers of ranks, and a reduce_scatter where they have or are
+ * not in the order of ranks, go to the engine whole: MPI's combines in the order of all ranks.
  * AVG divides the sum by the team's size: in the accumulator for floating point; integers
  * divide towards zero. SUM and PROD of integers wrap; AVG of integers of up to 32 bits sums
  * in 64 bits and does not. MIN and MAX return NaN if any rank's value is NaN.
