@@ -53,7 +53,7 @@ check_file() {
         fail "$name: the RUNPATH [$path] leads to the working directory"
 }
 
-compiled=("$build"/bin/symmrun "$build"/bin/symm-info "$build"/bin/symm-perf
+compiled=("$build"/bin/symmrun "$build"/bin/symm-info "$build"/bin/symm-top "$build"/bin/symm-perf
     "$build"/bin/symm-plan "$build"/lib/libsymm.so "$build"/lib/libsymm_mpi.so)
 for file in "$build"/bin/* "$build"/lib/*.so "$build"/tests/*; do
     [ -f "$file" ] && [ ! -L "$file" ] || [ "$file" = "$build/lib/libsymm.so" ] || continue
@@ -102,7 +102,7 @@ __attribute__((constructor)) static void planted(void)
     _exit(write(1, "PLANTED\n", 8) == 8 ? 99 : 98);
 }
 END
-    for tool in symmrun symm-info symm-perf symm-plan; do
+    for tool in symmrun symm-info symm-top symm-perf symm-plan; do
         [ -x "$build/bin/$tool" ] || continue
         for library in $(readelf -dW "$build/bin/$tool" "$build/lib/libsymm.so" |
             sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u); do

@@ -63,6 +63,11 @@ if has symm-info; then
     SYMM_RUNTIME_DIR=$work "$bin/symm-info" --probe >&- 2>err
     [ $? = 1 ] || fail 'symm-info --probe with a closed stdout'
 fi
+if has symm-top; then
+    lost symm-top --help
+    lost symm-top --version
+    lost symm-top --once
+fi
 if has symm-plan; then
     lost symm-plan --help
     lost symm-plan --version

@@ -29,7 +29,7 @@ def include_dir() -> Path:
 
 
 def executable(name: str) -> Path:
-    """A tool: symmrun, symm-info, symm-perf, symm-plan. Raises FileNotFoundError."""
+    """A tool: symmrun, symm-info, symm-top, symm-perf, symm-plan. Raises FileNotFoundError."""
     return _existing(_ROOT / "bin" / name, name)
 
 

@@ -237,3 +237,20 @@ bool args_flush(const char *tool)
             strerror(errno));
     return false;
 }
+
+int args_pids(int argc, char **argv, int word, int *pids, int *count, int most,
+              char *error, size_t bytes)
+{
+    for (*count = 0; word < argc; word++) {
+        char *end;
+        long pid = strtol(argv[word], &end, 10);
+
+        if (argv[word][0] < '0' || argv[word][0] > '9' || *end || pid <= 0 ||
+            pid > INT32_MAX || *count >= most) {
+            snprintf(error, bytes, "'%.100s' is no number of a process", argv[word]);
+            return -1;
+        }
+        pids[(*count)++] = (int)pid;
+    }
+    return 0;
+}

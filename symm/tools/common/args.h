@@ -46,6 +46,11 @@ struct args_option {
 int args_parse(int argc, char **argv, struct args_option *options, int count,
                bool in_order, char *error, size_t bytes);
 
+/* The words from `word` on are numbers of processes: stores them, at most `most`. Returns 0, or -1
+ * and a sentence in error. */
+int args_pids(int argc, char **argv, int word, int *pids, int *count, int most,
+              char *error, size_t bytes);
+
 /*
  * Opens closed standard streams read-only: a file opened later must not get the stream's
  * number and receive the printed text. With SIGXFSZ ignored, RLIMIT_FSIZE is an error of

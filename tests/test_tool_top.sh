@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+#
+# symm-top over a job of four: one rank is stopped, and the others wait for it at a site; a rank
+# that does not come to a rendezvous, a split, a message; files that only have a page's name.
+
+set -u
+bin=${BUILD_DIR:?}/bin
+for program in symm-top symmrun sight_program; do
+    [ -x "$bin/$program" ] || {
+        echo "$program is not built"
+        exit 77
+    }
+done
+
+folder=$(mktemp -d)
+export SYMM_RUNTIME_DIR=$folder LC_ALL=C SYMM_TIMEOUT=60 SYMM_INIT_TIMEOUT=60
+failed=0 run=
+touch "$folder/out" "$folder/err" "$folder/pids"
+trap 'stop; rm -rf "$folder"' EXIT
+
+fail() {
+    echo "FAIL: $*"
+    sed 's/^/    /' "$folder/out" "$folder/err"
+    failed=1
+}
+
+# start MODE: a job of four, whose processes are in `pids`, by rank.
+start() {
+    local line rank
+    "$bin/symmrun" -n 4 -- "$bin/sight_program" "$1" >"$folder/pids" 2>"$folder/err" &
+    run=$!
+    for _ in $(seq 400); do
+        [ "$(grep -c . "$folder/pids")" = 4 ] && break
+        sleep 0.05
+    done
+    pids=()
+    while read -r rank line; do
+        rank=${rank#[} && pids[${rank%]}]=$line
+    done <"$folder/pids"
+    [ "${#pids[@]}" = 4 ] || { fail "$1: the ranks did not start"; exit 1; }
+}
+
+stop() {
+    [ -z "$run" ] || kill -KILL "$run" 2>/dev/null
+    [ -z "$run" ] || wait "$run" 2>/dev/null
+    run=
+}
+
+# look ARGUMENT...: what symm-top says of the job, as it is and with blanks squeezed.
+look() {
+    "$bin/symm-top" --once "$@" "${pids[@]}" >"$folder/out" 2>&1
+    status=$?
+    tr -s ' ' <"$folder/out" >"$folder/squeezed"
+}
+
+# until_seen PATTERN: looks until a line matches; for ten seconds at least.
+until_seen() {
+    for _ in $(seq 200); do
+        look
+        grep -qE -- "$1" "$folder/squeezed" && return
+        sleep 0.05
+    done
+    fail "'$1' is not seen"
+}
+
+seen() { grep -qE -- "$1" "$folder/squeezed" || fail "'$1' is not there"; }
+
+# ---- A rank is stopped -----------------------------------------------------------------
+
+start loop
+until_seen '^ 2 [0-9]+ .*layer '
+pid=${pids[2]}
+kill -STOP "$pid" || fail 'rank 2 cannot be stopped'
+until_seen '^ rank 2, which is stopped, at all_reduce .layer 1. \(world\): by rank '
+[ "$status" = 0 ] || fail "exit status $status"
+seen 'job .*: 4 of 4 ranks are here, backend host'
+seen "^ 2 $pid STOPPED "
+for rank in 1 3; do
+    seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s ranks? (0 )?2 world all_reduce 'layer 1' 32 bytes \(float32 sum, [a-z_]+\): running"
+done
+seen '^ 0 [0-9]+ .* rank 2 (world|team 1) all_reduce .layer [12]. 32 bytes'
+look --all -d 0.2
+seen '^ 1 [0-9]+ [a-z ]+ 0 [0-9.]+m?s ranks? (0 )?2 world '
+[ "$(grep -c . "$folder/out")" -gt 6 ] || fail 'too little'
+kill -CONT "$pid"
+until_seen '^ 2 [0-9]+ (running|sleeping) '
+look -d 0.3
+seen '^ 2 [0-9]+ [a-z ]+ [1-9][0-9]* '
+stop
+look
+[ "$status" = 1 ] || fail "without ranks: exit status $status"
+seen 'no rank was found'
+
+# ---- The command line ------------------------------------------------------------------
+
+"$bin/symm-top" --nonsense >"$folder/out" 2>"$folder/err"
+[ $? = 2 ] || fail 'a wrong option'
+"$bin/symm-top" --help >"$folder/out" 2>"$folder/err" || fail '--help'
+if [ -e /dev/full ]; then
+    "$bin/symm-top" --once >/dev/full 2>"$folder/err" && fail 'output that was lost'
+fi
+# On a terminal: one screen, q quits, and the screen before comes back.
+if command -v script >/dev/null; then
+    (sleep 1 && printf q) | timeout 20 script -qec "$bin/symm-top -d 0.2" /dev/null >"$folder/out" 2>&1 ||
+        fail "on a terminal: $?"
+    grep -qF $'\033[?1049h' "$folder/out" && grep -qF $'\033[?1049l' "$folder/out" ||
+        fail 'no screen of its own, or it was not given back'
+fi
+exit "$failed"
