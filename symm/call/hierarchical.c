@@ -136,6 +136,7 @@ symm_status symm__hierarchical_choose(const symm_team *team,
     entry->args.barriers = (uint32_t)way;
     entry->args.out_offset = 0; /* the ticket, once it is queued */
     entry->reason = reasons[way];
+    entry->fallback = way == FLAT && !flat;
     return SYMM_OK;
 }
 

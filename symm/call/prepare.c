@@ -241,6 +241,7 @@ static symm_status choose(const symm_team *team, const struct symm_request *rq,
         entry->estimate = symm__estimate(query, answer.algorithm);
     entry->algorithm = answer.algorithm;
     entry->part = part;
+    entry->fallback = answer.fallback;
     entry->reason = entry->left_out
                         ? "the plan orders the put of this site without it: nothing ran"
                         : answer.reason;
@@ -289,6 +290,7 @@ static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
     *taken = status == SYMM_OK;
     if (status != SYMM_OK)
         return status == SYMM_ERR_NOMEM ? status : SYMM_OK;
+    entry->fallback = false;
     entry->reason = "captured between symm_team_capture_begin and _end: the members' "
                     "addresses come with the latter";
     /* Not where they are, but which call this is: the tag has it, no kernel reads it. */

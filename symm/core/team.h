@@ -46,6 +46,7 @@ struct symm_prepared_call {
     void *out;   /* the request's; args.out may be a workspace instead */
     enum symm_algorithm algorithm;
     const char *reason; /* of the choice */
+    bool fallback;      /* as in struct symm_selection */
     struct symm_estimate estimate;
     uint32_t sight; /* the site by which tools see the call; 0: it is not described yet */
     /* The op of a plan that the call is, and the barriers among args.barriers that its

@@ -106,12 +106,14 @@ static struct symm_selection first_of(const struct symm_select_query *q,
 {
     for (int i = 0; i < count; i++)
         if (!symm__cuda_objection(q, candidates[i].algorithm))
-            return (struct symm_selection){candidates[i].algorithm,
-                                           candidates[i].reason};
+            return (struct symm_selection){
+                candidates[i].algorithm, candidates[i].reason,
+                i > 0 && candidates[i].algorithm == SYMM_ALGORITHM_COPY_IN};
     return (struct symm_selection){
         SYMM_ALGORITHM_COPY_IN,
         "it is staged: too large for the scratch of a push, and "
-        "not symmetric memory, or in place"};
+        "not symmetric memory, or in place",
+        true};
 }
 
 #define FIRST_OF(q, ...)                                                               \
@@ -165,7 +167,8 @@ static struct symm_selection choose_all_reduce(const struct symm_select_query *q
     bool pair = common && n == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
 
     if (q->bytes >= MULTIMEM_BYTES && !symm__cuda_objection(q, two_multimem.algorithm))
-        return (struct symm_selection){two_multimem.algorithm, two_multimem.reason};
+        return (struct symm_selection){two_multimem.algorithm, two_multimem.reason,
+                                       false};
     if (pair)
         return FIRST_OF(q, lamport, inplace, staged);
     if (q->bytes >= (few_rounds ? FEW_ROUNDS_BYTES + 1 : PUSH_BYTES))
@@ -200,7 +203,7 @@ static struct symm_selection choose_move(const struct symm_select_query *q)
 static struct symm_selection choose_reduce_scatter(const struct symm_select_query *q)
 {
     if (q->bytes <= SCATTER_BYTES && !symm__cuda_objection(q, lamport.algorithm))
-        return (struct symm_selection){lamport.algorithm, lamport.reason};
+        return (struct symm_selection){lamport.algorithm, lamport.reason, false};
     if (few(q))
         return FIRST_OF(q, ll, pull, staged);
     return FIRST_OF(q, pull, staged, ll);
@@ -259,7 +262,8 @@ bool symm__cuda_choose_norm(const struct symm_select_query *q,
         algorithm,
         q->forced  ? "the call names it, and one kernel sums and does the rest"
         : one_shot ? "one hop, and the kernel that sums does the rest"
-                   : "two hops move fewer bytes, and one kernel does the rest"};
+                   : "two hops move fewer bytes, and one kernel does the rest",
+        false};
     *part = rows_of_launch(q, algorithm);
     return *part > 0;
 }

@@ -47,10 +47,10 @@ struct symm_selection symm__engine_or(const struct symm_select_query *q,
         return answer;
     if (symm__cuda_objection(q, answer.algorithm))
         return (struct symm_selection){SYMM_ALGORITHM_ENGINE,
-                                       "the cuda backend has no kernel for it"};
+                                       "the cuda backend has no kernel for it", true};
     if (q->bytes >= ENGINE_BYTES && is_staged(answer.algorithm))
         return (struct symm_selection){
             SYMM_ALGORITHM_ENGINE,
-            "the memory is out of the peers' reach, and too large to be staged"};
+            "the memory is out of the peers' reach, and too large to be staged", true};
     return answer;
 }

@@ -90,6 +90,7 @@ static symm_status choose_forced(const struct symm_select_query *q,
                               q->forced, symm__kind_name(q->kind), why);
         answer->algorithm = (enum symm_algorithm)a;
         answer->reason = "the call names it";
+        answer->fallback = false;
         return SYMM_OK;
     }
     return symm__fail(SYMM_ERR_INVALID,
@@ -105,21 +106,24 @@ static struct symm_selection choose_all_reduce(const struct symm_select_query *q
 {
     if (q->bytes <= SYMM_INLINE_BYTES)
         return (struct symm_selection){SYMM_ALGORITHM_COPY_IN,
-                                       "so few bytes travel beside the signal"};
+                                       "so few bytes travel beside the signal", false};
     if (!q->in_symmetric)
         return (struct symm_selection){
-            SYMM_ALGORITHM_COPY_IN, "the input is not symmetric memory and is staged"};
+            SYMM_ALGORITHM_COPY_IN, "the input is not symmetric memory and is staged",
+            true};
     if (q->out_symmetric && q->bytes >= TWO_SHOT_BYTES)
         return (struct symm_selection){
             SYMM_ALGORITHM_TWO_SHOT_INPLACE,
             "input and output are symmetric memory, and each rank "
-            "reduces its slice once for all"};
+            "reduces its slice once for all",
+            false};
     if (!q->overlap && q->bytes >= PULL_BYTES)
         return (struct symm_selection){
             SYMM_ALGORITHM_ONE_SHOT_PULL,
-            "the input is symmetric memory, the output is not"};
+            "the input is symmetric memory, the output is not", false};
     return (struct symm_selection){SYMM_ALGORITHM_COPY_IN,
-                                   "for so few bytes one round with a copy is faster"};
+                                   "for so few bytes one round with a copy is faster",
+                                   false};
 }
 
 static struct symm_selection choose_by_threshold(const struct symm_select_query *q)
@@ -129,14 +133,19 @@ static struct symm_selection choose_by_threshold(const struct symm_select_query 
     if (q->kind == SYMM_KIND_ALL_REDUCE)
         return choose_all_reduce(q);
     if (q->kind == SYMM_KIND_BARRIER)
-        return (struct symm_selection){SYMM_ALGORITHM_COPY_IN, "one signal round"};
+        return (struct symm_selection){SYMM_ALGORITHM_COPY_IN, "one signal round",
+                                       false};
     if (q->bytes >= PULL_BYTES && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL))
         return (struct symm_selection){SYMM_ALGORITHM_ONE_SHOT_PULL,
-                                       "peers can read it where it lies"};
-    return (struct symm_selection){
-        SYMM_ALGORITHM_COPY_IN,
-        q->bytes < PULL_BYTES ? "for so few bytes one round with a copy is faster"
-                              : "it is staged: not symmetric memory, or in place"};
+                                       "peers can read it where it lies", false};
+    if (q->bytes < PULL_BYTES)
+        return (struct symm_selection){SYMM_ALGORITHM_COPY_IN,
+                                       "for so few bytes one round with a copy is "
+                                       "faster",
+                                       false};
+    return (struct symm_selection){SYMM_ALGORITHM_COPY_IN,
+                                   "it is staged: not symmetric memory, or in place",
+                                   true};
 }
 
 /* ---- Costs ---------------------------------------------------------------------------- */
@@ -229,6 +238,7 @@ symm_status symm__choose(const struct symm_select_query *q,
     if (q->forced)
         return choose_forced(q, answer);
     symm__cost_curves(q->costs, &call, curves);
+    answer->fallback = false;
     if (cheapest(q, curves, -1, &answer->algorithm, &us))
         answer->reason = "the cheapest by the cost table";
     else
@@ -278,13 +288,15 @@ static struct symm_selection substitute(const struct symm_select_query *q,
         SYMM_ALGORITHM_ONE_SHOT_PULL, SYMM_ALGORITHM_TWO_SHOT_PUSH,
         SYMM_ALGORITHM_LL_PUSH};
     struct symm_selection answer = {
-        SYMM_ALGORITHM_COPY_IN, "the plan's algorithm cannot do this call here; this "
-                                "one touches no more memory"};
+        SYMM_ALGORITHM_COPY_IN,
+        "the plan's algorithm cannot do this call here; this "
+        "one touches no more memory",
+        true};
 
     /* A gather by multicast writes into peers, which the plan does not know of. */
     if (!objection(q, planned) && !(planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT &&
                                     q->kind == SYMM_KIND_ALL_GATHER))
-        return (struct symm_selection){planned, "the plan names it"};
+        return (struct symm_selection){planned, "the plan names it", false};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (may_replace(planned, others[i]) && !objection(q, others[i])) {
             answer.algorithm = others[i];
@@ -305,9 +317,11 @@ static symm_status answer_by_size(const struct symm_select_query *q,
         (q->cuda && symm__cuda_objection(q, chosen.algorithm)))
         return status;
     answer->algorithm = chosen.algorithm;
-    if (chosen.algorithm != planned)
-        answer->reason = "the plan is for sizes up to a bound, and for this size this "
-                         "one is faster";
+    if (chosen.algorithm == planned)
+        return SYMM_OK;
+    answer->fallback = false;
+    answer->reason = "the plan is for sizes up to a bound, and for this size this "
+                     "one is faster";
     return SYMM_OK;
 }
 

@@ -43,6 +43,7 @@ struct symm_select_query {
 struct symm_selection {
     enum symm_algorithm algorithm;
     const char *reason; /* one clause, static */
+    bool fallback; /* slower than with symmetric memory, a kernel or the plan's way */
 };
 
 /* Estimated microseconds of the chosen algorithm and of the runner-up; 0 = unknown or none. */

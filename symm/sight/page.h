@@ -53,7 +53,7 @@ struct symm_sight_site {
     int32_t root;   /* or peer; -1: none */
     int32_t signal; /* -1: none */
     uint32_t channel;
-    uint32_t reserved;
+    uint32_t fallback;          /* 1: a slower way, the reason says why */
     uint64_t bytes;             /* that the call reads or moves on this rank */
     uint64_t count;             /* elements */
     uint64_t calls;             /* begun so far, */

@@ -166,6 +166,7 @@ static uint32_t add_site(struct symm_sight *sight, const struct symm_sight_what 
     site->root = what->root;
     site->signal = what->signal;
     site->channel = what->channel;
+    site->fallback = what->fallback;
     site->bytes = what->bytes;
     site->count = what->count;
     __atomic_store_n(&site->calls, 0, __ATOMIC_RELAXED);

@@ -40,6 +40,7 @@ struct symm_sight_what {
     uint32_t team_uid, channel;
     int root, signal; /* -1: none */
     uint64_t bytes, count;
+    bool fallback;
     uint64_t key; /* of calls that keep no id; 0: they do */
     double since; /* a wait's begin, as symm__now; 0: it begins now */
 };
