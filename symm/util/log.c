@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "symm/symm.h"
+#include "util/file_name.h"
 #include "util/option_table.h"
 #include "util/text.h"
 
@@ -105,31 +106,6 @@ static enum symm_log_level threshold(void)
     return SYMM_LOG_WARN;
 }
 
-/* %r and %p of SYMM_LOG_FILE. False if the name does not fit. */
-static bool expand_file_name(const char *pattern, char *path, size_t bytes)
-{
-    size_t used = 0;
-
-    for (const char *c = pattern; *c; c++) {
-        char piece[16] = {*c, '\0'};
-
-        if (*c == '%' && c[1] == 'r' && line_rank >= 0)
-            snprintf(piece, sizeof(piece), "%d", line_rank);
-        else if (*c == '%' && c[1] == 'r')
-            snprintf(piece, sizeof(piece), "none");
-        else if (*c == '%' && c[1] == 'p')
-            snprintf(piece, sizeof(piece), "%ld", (long)getpid());
-        if (*c == '%' && (c[1] == 'r' || c[1] == 'p' || c[1] == '%'))
-            c++;
-        if (used + strlen(piece) >= bytes)
-            return false;
-        memcpy(path + used, piece, strlen(piece));
-        used += strlen(piece);
-    }
-    path[used] = '\0';
-    return true;
-}
-
 /* write(2) whose SIGPIPE or SIGXFSZ, if it raises one, is not seen by the program. */
 static void write_quietly(int fd, const char *line, size_t length)
 {
@@ -164,7 +140,7 @@ static void write_line(const char *line, size_t length)
     char path[PATH_MAX];
     int fd = -1;
 
-    if (pattern && expand_file_name(pattern, path, sizeof(path)))
+    if (pattern && symm__file_name(pattern, line_rank, path, sizeof(path)))
         fd = open(path,
                   O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                   0644);
