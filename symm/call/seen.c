@@ -61,5 +61,5 @@ void symm__seen_wait(symm_team *team, const struct symm_sight_what *what,
 {
     if (!*wait)
         *wait = symm__sight_wait_begin(team->ctx->sight, what, epoch);
-    symm__sight_wait_for(*wait, ranks, missing);
+    symm__sight_wait_for(team->ctx->sight, *wait, ranks, missing);
 }

@@ -403,7 +403,7 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
             break;
     }
     unshow(&stall);
-    symm__sight_wait_end(stall.seen);
+    symm__sight_wait_end(stall.team->ctx->sight, stall.seen);
     if (status != SYMM_OK)
         cancel_arrival(state);
     return status;
@@ -500,7 +500,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
         if (status != SYMM_OK)
             break;
     }
-    symm__sight_wait_end(stall.seen);
+    symm__sight_wait_end(stall.team->ctx->sight, stall.seen);
     if (status != SYMM_OK)
         return status;
     return signal_check(team, peer, signal, seen, count, tag, site);

@@ -5,6 +5,23 @@
 #include "util/abi.h"
 #include "util/status.h"
 
+bool symm__heap_usage(void *arg, uint64_t *used, uint64_t *committed)
+{
+    symm_ctx *ctx = arg;
+
+    if (pthread_mutex_trylock(&ctx->lock) != 0)
+        return false; /* a collective step may hold it for long */
+    *used = 0;
+    *committed = 0;
+    for (int s = 0; s < SYMM_MAX_TEAMS; s++)
+        if (ctx->teams[s]) {
+            *used += ctx->teams[s]->heap.used;
+            *committed += symm__memory_committed(ctx->teams[s]) - ctx->teams[s]->begin;
+        }
+    pthread_mutex_unlock(&ctx->lock);
+    return true;
+}
+
 symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
 {
     symm_status status = symm__ctx_check(ctx);

@@ -21,5 +21,7 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
 void symm__memory_release(
     symm_team *team); /* all of the team's memory, own and peers' */
 size_t symm__memory_committed(const symm_team *team); /* own end */
+/* arg: the context. Bytes of all its teams; false: it is locked. info.c */
+bool symm__heap_usage(void *arg, uint64_t *used, uint64_t *committed);
 
 #endif

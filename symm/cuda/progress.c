@@ -159,7 +159,7 @@ static void wait_show(struct symm_cuda_team *cuda, int channel, uint32_t call,
         seen->wait = symm__sight_wait_begin(team->ctx->sight, &what, call);
     count = find_missing(team, words, call, missing);
     /* None: it waits in a later round, for members that are in the call, too. */
-    symm__sight_wait_for(seen->wait, missing, count > 0 ? count : -1);
+    symm__sight_wait_for(team->ctx->sight, seen->wait, missing, count > 0 ? count : -1);
 }
 
 static void look_read(const struct symm_cuda_launcher *launcher,
@@ -177,7 +177,7 @@ static void look_read(const struct symm_cuda_launcher *launcher,
         wait_show(look->cuda, look->channel, call, words);
         return;
     }
-    symm__sight_wait_end(seen->wait);
+    symm__sight_wait_end(launcher->ctx->sight, seen->wait);
     *seen = (struct symm_cuda_seen){.call = call, .since = inside ? now : 0};
 }
 
@@ -227,7 +227,7 @@ void symm__cuda_progress_forget(struct symm_cuda_launcher *launcher,
     struct symm_cuda_progress *p = launcher->progress;
 
     for (int c = 0; c < SYMM_CHANNELS; c++) {
-        symm__sight_wait_end(cuda->seen[c].wait);
+        symm__sight_wait_end(launcher->ctx->sight, cuda->seen[c].wait);
         cuda->seen[c].wait = NULL;
     }
     for (int i = 0; p && i < p->count; i++)

@@ -22,6 +22,7 @@
 #include "bootstrap/bootstrap.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
+#include "core/segments.h"
 #include "core/shared_memory.h"
 #include "cuda/backend.h"
 #include "engine/runtime.h"
@@ -453,7 +454,9 @@ static symm_status open_sight(symm_ctx *ctx)
                                              .host = host,
                                              .backend = ctx->ops->name,
                                              .rank = ctx->rank,
-                                             .size = ctx->size};
+                                             .size = ctx->size,
+                                             .heap = symm__heap_usage,
+                                             .heap_arg = ctx};
 
     if (gethostname(host, sizeof(host) - 1) != 0)
         snprintf(host, sizeof(host), "?");
@@ -611,6 +614,7 @@ void symm_finalize(symm_ctx *ctx)
         }
     if (!forked) /* functions of calls that have ended find their teams */
         symm__notifier_drain(&ctx->notifier);
+    symm__sight_stop(ctx->sight);
     symm__record_close(ctx, forked);
     symm__liveness_destroy(ctx->liveness);
     if (ctx->hosts <= 1)

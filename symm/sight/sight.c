@@ -1,148 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * sight.c - see sight.h.
- *
- * The page's memory is not allocated in advance: a rank pays for the sites, teams and calls that
- * it has. Its size is sealed, so a reader cannot be made to fault.
- */
+/* sight.c - see sight.h: sites, teams, failures and waits. */
 #include "sight/sight.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "util/log.h"
-#include "util/options.h"
-#include "util/status.h"
+#include "sight/metrics.h"
 #include "util/text.h"
-
-#define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define NEVER_TIMED UINT64_MAX
-
-/* ---- The page ------------------------------------------------------------------------ */
-
-/* "symm-JOB-RANK"; the job's bytes that are no part of a name become '_'. */
-static void page_name(const struct symm_sight_config *config, char *name, size_t bytes)
-{
-    char job[64];
-
-    snprintf(job, sizeof(job), "%s", config->job);
-    for (char *c = job; *c; c++)
-        if (*c <= ' ' || *c > '~' || *c == '/')
-            *c = '_';
-    snprintf(name, bytes, "symm-%s-%d", job, config->rank);
-}
-
-/* errno on failure. */
-static int page_create(const char *name, int *fd, struct symm_sight_page **page)
-{
-    const size_t bytes = sizeof(**page);
-    void *at;
-    int error;
-
-    *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (*fd < 0)
-        return errno;
-    if (ftruncate(*fd, (off_t)bytes) != 0 || fcntl(*fd, F_ADD_SEALS, SEALS) != 0)
-        goto err_fd;
-    at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    if (at == MAP_FAILED)
-        goto err_fd;
-    *page = at;
-    return 0;
-
-err_fd:
-    error = errno;
-    close(*fd);
-    return error;
-}
-
-static uint64_t real_ns(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail for this clock */
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static void page_fill(struct symm_sight *sight, const struct symm_sight_config *config,
-                      bool times)
-{
-    struct symm_sight_page *page = sight->page;
-
-    page->layout = SYMM_SIGHT_LAYOUT;
-    page->bytes = sizeof(*page);
-    page->rank = config->rank;
-    page->size = config->size;
-    page->pid = (int32_t)getpid();
-    page->ticks_tsc = sight->tsc;
-    page->times = times;
-    snprintf(page->job, sizeof(page->job), "%s", config->job);
-    snprintf(page->host, sizeof(page->host), "%s", config->host);
-    snprintf(page->backend, sizeof(page->backend), "%s", config->backend);
-    snprintf(page->version, sizeof(page->version), "%s", symm_version());
-    page->opened_real_ns = real_ns();
-    page->opened_ns = symm__ticks_ns();
-    page->opened_ticks = symm__sight_ticks(sight);
-    /* release: a reader that finds the mark finds the head filled */
-    __atomic_store_n(&page->magic, SYMM_SIGHT_MAGIC, __ATOMIC_RELEASE);
-}
-
-symm_status symm__sight_open(const struct symm_sight_config *config,
-                             struct symm_sight **sight)
-{
-    struct symm_sight *made;
-    int64_t level = 0;
-    char name[96];
-    bool given = symm__option(SYMM_OPTION_SIGHT) != NULL;
-    symm_status status = SYMM_OK;
-    int error;
-
-    *sight = NULL;
-    if (given)
-        status = symm__option_integer(SYMM_OPTION_SIGHT, 0, 1, &level);
-    if (status != SYMM_OK || (given && level == 0))
-        return status;
-    made = calloc(1, sizeof(*made));
-    if (!made)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for what tools see of the rank");
-    page_name(config, name, sizeof(name));
-    error = page_create(name, &made->fd, &made->page);
-    if (error) {
-        free(made);
-        symm__log(SYMM_LOG_WARN,
-                  "tools see nothing of rank %d: no memory for its "
-                  "page: %s",
-                  config->rank, strerror(error));
-        return SYMM_OK;
-    }
-    made->tsc = symm__ticks_steady();
-    made->untimed = level == 1 ? 0 : NEVER_TIMED;
-    pthread_mutex_init(&made->lock, NULL);
-    page_fill(made, config, level == 1);
-    *sight = made;
-    return SYMM_OK;
-}
-
-void symm__sight_finish(struct symm_sight *sight)
-{
-    if (sight)
-        __atomic_store_n(&sight->page->finished, 1, __ATOMIC_RELEASE);
-}
-
-void symm__sight_close(struct symm_sight *sight)
-{
-    if (!sight)
-        return;
-    munmap(sight->page, sizeof(*sight->page));
-    close(sight->fd);
-    pthread_mutex_destroy(&sight->lock);
-    free(sight);
-}
 
 /* ---- Sites ----------------------------------------------------------------------------- */
 
@@ -158,6 +21,7 @@ static uint32_t add_site(struct symm_sight *sight, const struct symm_sight_what 
     uint32_t id = ++sight->sites ? sight->sites : ++sight->sites; /* 0 is none */
     struct symm_sight_site *site = &sight->page->site[id % SYMM_SIGHT_SITES];
 
+    symm__metrics_retire(sight->metrics, site);
     __atomic_store_n(&site->id, 0, __ATOMIC_RELAXED);
     /* release: a reader that finds one of the stores below does not find the old id */
     __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -249,6 +113,7 @@ void symm__sight_failure(struct symm_sight *sight, uint32_t team_uid,
 
     if (!sight)
         return;
+    symm__metrics_failed(sight->metrics, status);
     pthread_mutex_lock(&sight->lock);
     at = sight->page->failures;
     if (at < SYMM_SIGHT_FAILURES) {
@@ -263,11 +128,18 @@ void symm__sight_failure(struct symm_sight *sight, uint32_t team_uid,
 
 /* ---- Waits ------------------------------------------------------------------------------- */
 
+static uint64_t *looked_of(struct symm_sight *sight, const struct symm_sight_wait *wait)
+{
+    return &sight
+                ->looked[wait - sight->page->wait]; /* the thread that has claimed it */
+}
+
 struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
                                                const struct symm_sight_what *what,
                                                uint32_t epoch)
 {
     struct symm_sight_wait *wait = NULL;
+    uint64_t now;
 
     for (int i = 0; sight && i < SYMM_SIGHT_WAITS && !wait; i++) {
         uint32_t free_one = 0;
@@ -285,25 +157,37 @@ struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
     wait->missing = -1;
     put_text(wait->op, sizeof(wait->op), what->op);
     put_text(wait->name, sizeof(wait->name), what->name);
-    __atomic_store_n(&wait->since,
-                     what->since > 0 ? (uint64_t)(what->since * 1e9) : symm__ticks_ns(),
-                     __ATOMIC_RELEASE);
+    now = what->since > 0 ? (uint64_t)(what->since * 1e9) : symm__ticks_ns();
+    *looked_of(sight, wait) = now;
+    __atomic_store_n(&wait->since, now, __ATOMIC_RELEASE);
     return wait;
 }
 
-void symm__sight_wait_for(struct symm_sight_wait *wait, const int *ranks, int missing)
+/* The time since the last look counts for those that are missing now. */
+void symm__sight_wait_for(struct symm_sight *sight, struct symm_sight_wait *wait,
+                          const int *ranks, int missing)
 {
+    uint64_t now;
+
     if (!wait)
         return;
+    now = symm__ticks_ns();
+    symm__metrics_waited(sight->metrics, ranks, missing, now - *looked_of(sight, wait),
+                         wait->missing < 0);
+    *looked_of(sight, wait) = now;
     for (int i = 0; i < missing && i < SYMM_SIGHT_AWAITED; i++)
         __atomic_store_n(&wait->awaited[i], ranks[i], __ATOMIC_RELAXED);
     __atomic_store_n(&wait->missing, missing, __ATOMIC_RELEASE);
 }
 
-void symm__sight_wait_end(struct symm_sight_wait *wait)
+/* What is left is counted for the ranks that were missing last, if they are listed. */
+void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait)
 {
     if (!wait)
         return;
+    if (wait->missing > 0 && wait->missing <= SYMM_SIGHT_AWAITED)
+        symm__metrics_waited(sight->metrics, wait->awaited, wait->missing,
+                             symm__ticks_ns() - *looked_of(sight, wait), false);
     __atomic_store_n(&wait->since, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&wait->claimed, 0, __ATOMIC_RELEASE);
 }

@@ -19,19 +19,29 @@
 
 #define SYMM_SIGHT_KNOWN 256 /* a power of two */
 
+struct symm_metrics;
+struct symm_sight_writer;
+
 struct symm_sight {
     struct symm_sight_page *page;
-    uint64_t untimed; /* a call is timed if no bit of its number is among these */
+    uint64_t
+        untimed; /* a call is timed if symm__sight_mix of its number has none of these */
     bool tsc;
     int fd;
     pthread_mutex_t lock; /* guards sites and failures */
     uint32_t sites;
-    uint32_t known[SYMM_SIGHT_KNOWN]; /* atomic: ids of sites, by their keys */
+    uint32_t known[SYMM_SIGHT_KNOWN];  /* atomic: ids of sites, by their keys */
+    uint64_t looked[SYMM_SIGHT_WAITS]; /* up to when a wait has been counted */
+    struct symm_metrics *metrics;      /* SYMM_METRICS_FILE; NULL: not set */
+    struct symm_sight_writer *writer;  /* NULL: no file is written */
 };
 
 struct symm_sight_config {
     const char *job, *host, *backend;
     int rank, size;
+    /* Bytes of the heap, called by any thread; false: they cannot be had now. */
+    bool (*heap)(void *arg, uint64_t *used, uint64_t *committed);
+    void *heap_arg;
 };
 
 /* What a site is; strings may be NULL. */
@@ -48,6 +58,8 @@ struct symm_sight_what {
 /* *sight is NULL if SYMM_SIGHT is 0, or if there is no memory for a page, which is logged. */
 symm_status symm__sight_open(const struct symm_sight_config *config,
                              struct symm_sight **sight) SYMM_MUST_CHECK;
+/* Writes the files for the last time and ends their thread; symm__sight_close does so, too. */
+void symm__sight_stop(struct symm_sight *sight);
 void symm__sight_close(struct symm_sight *sight);
 /* Tools see that the rank is on its way out. */
 void symm__sight_finish(struct symm_sight *sight);
@@ -69,9 +81,13 @@ void symm__sight_failure(struct symm_sight *sight, uint32_t team_uid,
 struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
                                                const struct symm_sight_what *what,
                                                uint32_t epoch);
-/* Who is awaited now: `missing` of them, the first SYMM_SIGHT_AWAITED in `ranks`. */
-void symm__sight_wait_for(struct symm_sight_wait *wait, const int *ranks, int missing);
-void symm__sight_wait_end(struct symm_sight_wait *wait);
+/* Who is awaited now: the ranks, `missing` of them. */
+void symm__sight_wait_for(struct symm_sight *sight, struct symm_sight_wait *wait,
+                          const int *ranks, int missing);
+void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait);
+
+/* writer.c: starts the thread that writes files, if there are any. */
+symm_status symm__sight_start(struct symm_sight *sight) SYMM_MUST_CHECK;
 
 /* How far the device is on a channel. From one thread; the channels of a team end together. */
 void symm__sight_progress(struct symm_sight *sight, uint32_t team_uid, int channel,
@@ -96,6 +112,13 @@ static inline bool symm__sight_knows(const struct symm_sight *sight, uint32_t id
                                       __ATOMIC_RELAXED) == id;
 }
 
+/* Spreads numbers evenly over 64 bits, whatever their step: a program that makes as many calls
+ * each time does not have the same ones sampled for ever. */
+static inline uint64_t symm__sight_mix(uint64_t number)
+{
+    return number * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio */
+}
+
 /* A call of the site `id` begins, or is queued. Returns its number. */
 static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
                                          uint32_t epoch, enum symm_sight_state state)
@@ -104,7 +127,7 @@ static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
     const uint64_t number =
         __atomic_add_fetch(&sight->page->calls, 1, __ATOMIC_RELAXED);
     struct symm_sight_call *call = &sight->page->call[number % SYMM_SIGHT_CALLS];
-    const bool timed = (number & sight->untimed) == 0;
+    const bool timed = (symm__sight_mix(number) & sight->untimed) == 0;
 
     __atomic_store_n(&call->word, 0, __ATOMIC_RELAXED);
     /* release: a reader that finds one of the stores below does not find the old word */

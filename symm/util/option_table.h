@@ -74,6 +74,9 @@
     X(PLAN, STRING, "", "plan that symm_init loads for the world")                     \
     X(SIGHT, INTEGER, "",                                                              \
       "0: tools see nothing of the ranks; 1: they see how long calls take, too")        \
+    X(METRICS_FILE, STRING, "",                                                        \
+      "file of counters in Prometheus' text format; %r is the rank, %p the process")   \
+    X(METRICS_INTERVAL, SECONDS, "5", "between two writings of SYMM_METRICS_FILE")     \
     X(EPOCH_START, INTEGER, "0",                                                       \
       "first epoch of every channel; for tests of the wrap")                           \
     X(COSTS, STRING, "",                                                               \
