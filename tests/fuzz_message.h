@@ -5,7 +5,8 @@
  *
  * A line is the kind's name or number, fields of the head as tag=5, and data in the order in which
  * they stand: i:N an int32, q:N an int64, b:N and z:N so many bytes 'b' or 0, s:TEXT, p the padding
- * to eight bytes, r:PLACE:BYTES a record and its bytes, a:FAMILY:PORT a host's address (without a
+ * to eight bytes, r:PLACE:BYTES a record and its bytes,
+ * R:PLACE:BYTES the record alone, a:FAMILY:PORT a host's address (without a
  * port: the one that the target gives).
  */
 #ifndef SYMM_TESTS_FUZZ_MESSAGE_H
@@ -84,12 +85,14 @@ static inline void fuzz_datum(struct fuzz_data *data, const char *word, int port
     case 'p':
         fuzz_fill(data, 0, -data->used & 7);
         break;
+    case 'R':
     case 'r': {
         struct symm_relay_record record = {.place = (uint32_t)first,
                                            .bytes = (uint64_t)second};
 
         fuzz_put(data, &record, sizeof(record));
-        fuzz_fill(data, 'r', (size_t)symm__relay_padded((uint64_t)second));
+        if (word[0] == 'r')
+            fuzz_fill(data, 'r', (size_t)symm__relay_padded((uint64_t)second));
         break;
     }
     case 'a':

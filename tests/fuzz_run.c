@@ -172,6 +172,16 @@ static size_t change_number(uint64_t *random, uint8_t *data, size_t size, size_t
     return exchange_bytes(data, size, at, end - at, text, strlen(text));
 }
 
+/* Up to 4096 of the byte at `at`. */
+static size_t lengthen(uint64_t *random, uint8_t *data, size_t size, size_t at)
+{
+    uint8_t run[4096];
+    size_t length = below(random, (size_t)1 << (1 + below(random, 12)));
+
+    memset(run, data[at], length);
+    return exchange_bytes(data, size, at, 0, run, length);
+}
+
 /* Begin and length of the line around `at`, with its end. */
 static size_t line_at(const uint8_t *data, size_t size, size_t *at)
 {
@@ -191,7 +201,7 @@ static size_t change_once(uint64_t *random, uint8_t *data, size_t size)
     size_t at = below(random, size), from = below(random, other->size), length;
     uint8_t copy[64];
 
-    switch (next(random) % 11) {
+    switch (next(random) % 12) {
     case 0: /* bytes are left out, */
         return exchange_bytes(data, size, at, 1 + below(random, 8), "", 0);
     case 1: /* doubled, */
@@ -211,6 +221,8 @@ static size_t change_once(uint64_t *random, uint8_t *data, size_t size)
     case 6:
     case 7:
         return change_number(random, data, size, at);
+    case 11: /* a byte grows to a long run */
+        return lengthen(random, data, size, at);
     case 8: /* a line is left out, */
         length = line_at(data, size, &at);
         return exchange_bytes(data, size, at, length, "", 0);

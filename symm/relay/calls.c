@@ -112,8 +112,8 @@ static symm_status wait_over(struct symm_relay *relay,
 }
 
 /* The parts in ALL, which the relay has made of parts that it checked. */
-static symm_status take_parts(const struct symm_relay_exchange *x,
-                              struct symm_relay_result *result)
+symm_status symm__relay_take_parts(const struct symm_relay_exchange *x,
+                                   struct symm_relay_result *result)
 {
     const struct symm_relay_message *all = result->message;
     uint64_t at = symm__relay_list_bytes((uint64_t)x->hosts);
@@ -191,7 +191,7 @@ symm_status symm__relay_exchange(struct symm_relay *relay,
     own = wait_over(relay, x, text);
     if (call->state == SYMM_CALL_WENT) {
         result->message = symm__relay_keep(call->all);
-        status = take_parts(x, result);
+        status = symm__relay_take_parts(x, result);
     } else if (call->state == SYMM_CALL_FAILED &&
                (own == SYMM_OK || own == SYMM_ERR_TIMEOUT)) {
         status = take_fail(x, call->fail, result);

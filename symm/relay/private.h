@@ -121,6 +121,15 @@ static inline int symm__relay_host(const struct symm_relay *relay)
 
 /* thread.c */
 void symm__relay_wake(struct symm_relay *relay);
+/* symm__relay_open and symm__relay_close without the thread. */
+symm_status symm__relay_make(const struct symm_relay_config *config,
+                             struct symm_relay **relay) SYMM_MUST_CHECK;
+void symm__relay_free(struct symm_relay *relay);
+
+/* calls.c */
+/* The parts in result->message, an ALL; result->parts: new. */
+symm_status symm__relay_take_parts(const struct symm_relay_exchange *x,
+                                   struct symm_relay_result *result) SYMM_MUST_CHECK;
 
 /* connections.c */
 /* An open connection of that end; NULL: none. */

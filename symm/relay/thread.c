@@ -119,7 +119,7 @@ static void *run(void *arg)
 
 /* ---- Opening and closing ------------------------------------------------------------------ */
 
-static void relay_free(struct symm_relay *relay)
+void symm__relay_free(struct symm_relay *relay)
 {
     symm__relay_connections_close(relay);
     symm__ledger_close(&relay->ledger);
@@ -159,12 +159,11 @@ static symm_status start(struct symm_relay *relay)
                             relay->config.rank);
 }
 
-symm_status symm__relay_open(const struct symm_relay_config *config,
+symm_status symm__relay_make(const struct symm_relay_config *config,
                              struct symm_relay **relay)
 {
     struct symm_relay *r = calloc(1, sizeof(*r));
     pthread_condattr_t attr;
-    symm_status status;
 
     if (!r) {
         close(config->listener);
@@ -190,17 +189,29 @@ symm_status symm__relay_open(const struct symm_relay_config *config,
     r->state = calloc((size_t)config->ranks, sizeof(*r->state));
     r->hung_up = calloc((size_t)config->local_size, sizeof(*r->hung_up));
     symm__relay_roles_open(r);
-    status =
-        r->gone && r->left && r->changes && r->state && r->hung_up
-            ? start(r)
-            : symm__fail(SYMM_ERR_NOMEM, "rank %d: no memory to talk to %d other hosts",
-                         config->rank, config->hosts - 1);
-    if (status != SYMM_OK) {
-        relay_free(r);
-        return status;
+    if (!r->gone || !r->left || !r->changes || !r->state || !r->hung_up) {
+        symm__relay_free(r);
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "rank %d: no memory to talk to %d other hosts", config->rank,
+                          config->hosts - 1);
     }
     *relay = r;
     return SYMM_OK;
+}
+
+symm_status symm__relay_open(const struct symm_relay_config *config,
+                             struct symm_relay **relay)
+{
+    struct symm_relay *r = NULL;
+    symm_status status = symm__relay_make(config, &r);
+
+    if (status == SYMM_OK)
+        status = start(r);
+    if (status == SYMM_OK)
+        *relay = r;
+    else if (r)
+        symm__relay_free(r);
+    return status;
 }
 
 void symm__relay_close(struct symm_relay *relay)
@@ -214,7 +225,7 @@ void symm__relay_close(struct symm_relay *relay)
     pthread_mutex_unlock(&relay->lock);
     symm__relay_wake(relay);
     pthread_join(relay->thread, NULL);
-    relay_free(relay);
+    symm__relay_free(relay);
 }
 
 void symm__relay_abandon(struct symm_relay *relay)
@@ -225,7 +236,7 @@ void symm__relay_abandon(struct symm_relay *relay)
         c->fd = -1; /* a handler of fork() has closed it */
     relay->config.listener = -1;
     pthread_mutex_init(&relay->lock, NULL); /* the thread may have held it */
-    relay_free(relay);
+    symm__relay_free(relay);
 }
 
 int *symm__relay_fds(struct symm_relay *relay, int *count)
