@@ -262,10 +262,14 @@ static bool read_reply(struct session *session)
     return true;
 }
 
+static bool talk(struct session *session)
+{
+    return greet(session) && send_request(session) && read_reply(session);
+}
+
 static bool attempt(struct session *session)
 {
-    bool done = connect_store(session) && greet(session) && send_request(session) &&
-                read_reply(session);
+    bool done = connect_store(session) && talk(session);
 
     symm__seqpacket_close(&session->fd, 1);
     return done;
@@ -291,24 +295,46 @@ static symm_status check_arguments(const struct symm_store_exchange *exchange)
     return SYMM_OK;
 }
 
+/* session->reply is new; SYMM_OK: all arguments are right. */
+static symm_status begin(struct session *session)
+{
+    const struct symm_store_exchange *exchange = session->exchange;
+    symm_status status = check_arguments(exchange);
+
+    if (status == SYMM_OK)
+        status = resolve(exchange->address, &session->to);
+    if (status != SYMM_OK)
+        return status;
+    /* No overflow: both factors have just been checked. */
+    session->reply =
+        malloc((size_t)exchange->size * (exchange->bytes > 0 ? exchange->bytes : 1));
+    return session->reply
+               ? SYMM_OK
+               : symm__fail(SYMM_ERR_NOMEM, "no memory for %d blocks of %zu bytes",
+                            exchange->size, exchange->bytes);
+}
+
+symm_status symm__store_talk(const struct symm_store_exchange *exchange, int fd,
+                             double until, bool *done)
+{
+    struct session session = {.exchange = exchange, .until = until, .fd = fd};
+
+    session.status = begin(&session);
+    *done = session.status == SYMM_OK && talk(&session);
+    free(session.reply);
+    return session.status;
+}
+
 symm_status symm__store_allgather(const struct symm_store_exchange *exchange)
 {
     struct session session = {.exchange = exchange,
-                              .until = symm__now() + exchange->timeout,
-                              .status = check_arguments(exchange)};
+                              .until = symm__now() + exchange->timeout};
     double delay = FIRST_DELAY;
     bool done = false;
 
-    if (session.status == SYMM_OK)
-        session.status = resolve(exchange->address, &session.to);
+    session.status = begin(&session);
     if (session.status != SYMM_OK)
         return session.status;
-    /* No overflow: both factors have just been checked. */
-    session.reply =
-        malloc((size_t)exchange->size * (exchange->bytes > 0 ? exchange->bytes : 1));
-    if (!session.reply)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for %d blocks of %zu bytes",
-                          exchange->size, exchange->bytes);
     for (int i = 0; i < ATTEMPTS && !done && session.status == SYMM_OK; i++) {
         if (i > 0) {
             double left = session.until - symm__now();

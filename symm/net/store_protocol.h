@@ -125,4 +125,11 @@ struct symm_store_exchange {
 symm_status
 symm__store_allgather(const struct symm_store_exchange *exchange) SYMM_MUST_CHECK;
 
+/*
+ * What symm__store_allgather does with one connection, `fd` (not blocking, borrowed). *done: out is
+ * written; with SYMM_OK and without it the store hung up.
+ */
+symm_status symm__store_talk(const struct symm_store_exchange *exchange, int fd,
+                             double until, bool *done) SYMM_MUST_CHECK;
+
 #endif

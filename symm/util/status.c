@@ -134,7 +134,9 @@ symm_status symm__fail_null(const char *function, const char *argument)
 
 symm_status symm__fail_quiet(symm_status status, const char *sentence)
 {
-    set_sentence(sentence);
+    set_sentence(sentence[0] || status == SYMM_OK
+                     ? sentence
+                     : "another process failed, and gave no reason");
     return status;
 }
 

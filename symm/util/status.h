@@ -22,7 +22,8 @@ symm_status symm__fail_errno(symm_status status, int error, const char *format, 
     __attribute__((format(printf, 3, 4)));
 /* SYMM_ERR_INVALID: "<function>: <argument> is NULL". */
 symm_status symm__fail_null(const char *function, const char *argument);
-/* Sets the sentence without logging: for records that were logged elsewhere. */
+/* Sets the sentence without logging: for records that were logged elsewhere. An empty one of a
+ * failure, which only a peer can send, becomes one that says so. */
 symm_status symm__fail_quiet(symm_status status, const char *sentence);
 
 /* Keeps the thread's sentence, and brings it back: a call that succeeds leaves it alone. */

@@ -256,6 +256,16 @@ static void take_start(struct symmrun_nodes *nodes, const void *data, size_t byt
     nodes->started = true;
 }
 
+/* What another node says of a node that failed: one of the job, with a status that is none of
+ * success. */
+static void take_failed(struct symmrun_nodes *nodes, int index, uint32_t value)
+{
+    int node = (int)(value & 0xffff), status = (int)(value >> 16);
+
+    if (!nodes->over)
+        node_failed(nodes, node < nodes->count ? node : index, status > 0 ? status : 1);
+}
+
 /* A whole message has arrived. */
 static void obey(struct symmrun_nodes *nodes, int index)
 {
@@ -282,8 +292,7 @@ static void obey(struct symmrun_nodes *nodes, int index)
         symmrun_store_fulfil(nodes->run->store, value, data, bytes);
         break;
     case FAILED:
-        if (!nodes->over)
-            node_failed(nodes, (int)(value & 0xffff), (int)(value >> 16));
+        take_failed(nodes, index, value);
         break;
     case BYE:
         nodes->node[index].bye = true;
