@@ -244,6 +244,7 @@ static symm_status engine_run_on(struct run *run, struct symm_engine_comm *comm,
                                  void *stream)
 {
     symm_team *team = run->team;
+    const bool all = comm != rail_of(run);
     const struct symm_engine_call call = {
         .team = team,
         .comm = comm,
@@ -251,12 +252,13 @@ static symm_status engine_run_on(struct run *run, struct symm_engine_comm *comm,
         .count = 1,
         .timeout = run->until - symm__now(),
         .what = symm__kind_name((enum symm_kind)run->args->site.kind),
-        .site = run->args->site.name};
+        .site = run->args->site.name,
+        .members = all ? NULL : run->hierarchy->rail,
+        .member_count = all ? team->size : run->hierarchy->rail_count};
 
     if (team->device_ops)
         return team->device_ops->engine(&call, stream, NULL);
-    return symm__engine_run_host(team, comm, request, 1, call.timeout, call.what,
-                                 call.site);
+    return symm__engine_run_host(&call);
 }
 
 static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,

@@ -247,8 +247,7 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
         pthread_mutex_unlock(&team->channels);
         return status;
     }
-    return symm__engine_run_host(team, comm, first, count, batch->timeout, what,
-                                 batch->site);
+    return symm__engine_run_host(&call);
 }
 
 static bool uses_pairs(const symm_team *team)

@@ -41,6 +41,10 @@ struct symm_engine_call {
     int count;
     double timeout;
     const char *what, *site; /* for sentences */
+    /* Host backend: the team ranks without which a collective over hosts cannot end (NULL: all
+     * of them), and how many; 0: it is none. */
+    const int *members;
+    int member_count;
 };
 
 #define SYMM_SIDE_MARKS 3

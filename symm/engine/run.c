@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "core/device_ops.h"
 #include "core/failure.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
@@ -12,6 +13,7 @@
 
 #define LOOK_SECONDS   0.001
 #define REASON_SECONDS 0.25 /* a member that knows the reason reports it within this time */
+#define LEFT_SECONDS 2.0    /* for what a member sent before it finalized */
 
 static void await_reason(symm_team *team, symm_status status)
 {
@@ -87,19 +89,68 @@ symm_status symm__engine_failed(symm_team *team, symm_status status, const char 
     return symm__team_failed(team);
 }
 
-symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm,
-                                  const struct symm_engine_request *requests, int count,
-                                  double timeout, const char *what, const char *site)
+/* A call that waits in the engine. */
+struct waiting {
+    const struct symm_engine_call *call;
+    double looked,
+        left_at; /* a member has been known since then to have finalized; 0: none */
+};
+
+/* A member on another host that has finalized its context; -1: none has. */
+static int left_member(const struct symm_engine_call *call)
 {
+    const symm_team *team = call->team;
+
+    for (int i = 0; i < call->member_count; i++) {
+        int rank = team->world_rank[call->members ? call->members[i] : i];
+
+        if (symm__oob_left(&team->ctx->oob, rank))
+            return rank;
+    }
+    return -1;
+}
+
+/* The wait's `stop`. A member may finalize once its own part is done, and what it has sent may be
+ * on its way: without it the call can end for some time. */
+static symm_status stop(void *arg)
+{
+    struct waiting *waiting = arg;
+    const struct symm_engine_call *call = waiting->call;
+    symm_status status = symm__engine_stop(call->team);
+    const symm_ctx *ctx = call->team->ctx;
+    double now = symm__now();
+    int rank;
+
+    if (status != SYMM_OK || now - waiting->looked < LOOK_SECONDS)
+        return status;
+    waiting->looked = now;
+    rank = left_member(call);
+    if (rank < 0)
+        return SYMM_OK;
+    if (waiting->left_at == 0)
+        waiting->left_at = now;
+    if (now - waiting->left_at < LEFT_SECONDS)
+        return SYMM_OK;
+    return symm__team_fail(call->team, SYMM_ERR_PEER_DEAD,
+                           "rank %d on host %s has finalized its context while rank %d "
+                           "waited for it in %s",
+                           rank, symm__host_of_rank(ctx, rank), ctx->rank, call->what);
+}
+
+symm_status symm__engine_run_host(const struct symm_engine_call *call)
+{
+    symm_team *team = call->team;
+    struct waiting waiting = {.call = call};
     const struct symm_engine_wait wait = {
-        .until = symm__now() + timeout, .stop = symm__engine_stop, .stop_arg = team};
+        .until = symm__now() + call->timeout, .stop = stop, .stop_arg = &waiting};
     symm_status status = symm__team_failed(team);
 
     if (status == SYMM_OK) {
-        status = team->ctx->engine->ops->run(comm, requests, count, NULL, &wait);
+        status = team->ctx->engine->ops->run(call->comm, call->requests, call->count,
+                                             NULL, &wait);
         if (status != SYMM_OK) {
             await_reason(team, status);
-            status = symm__engine_failed(team, status, what, site);
+            status = symm__engine_failed(team, status, call->what, call->site);
         }
     }
     return status;
@@ -114,7 +165,12 @@ symm_status symm__host_engine(struct symm_state *state, const struct symm_args *
 
     if (status != SYMM_OK)
         return status;
-    return symm__engine_run_host(channel->team, channel->team->engine->comm, &request,
-                                 1, channel->timeout, symm__kind_name(request.kind),
-                                 args->site.name);
+    return symm__engine_run_host(
+        &(struct symm_engine_call){.team = channel->team,
+                                   .comm = channel->team->engine->comm,
+                                   .requests = &request,
+                                   .count = 1,
+                                   .timeout = channel->timeout,
+                                   .what = symm__kind_name(request.kind),
+                                   .site = args->site.name});
 }

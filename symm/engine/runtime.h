@@ -158,6 +158,8 @@ void symm__engine_memory_close(struct symm_team_engine *te); /* drops the hook *
 /* Inside symm_rendezvous, once memory is shared: windows of new segments. Collective. */
 symm_status symm__engine_windows(symm_team *team) SYMM_MUST_CHECK;
 
+struct symm_engine_call; /* core/device_ops.h */
+
 /* ---- run.c: calls ---------------------------------------------------------------- */
 
 /* What the chooser may look at: equal on all ranks. */
@@ -166,10 +168,8 @@ void symm__engine_describe(const symm_team *team, int root,
 /* A host engine's collective, as a kernel: the round, then the engine. */
 symm_status symm__host_engine(struct symm_state *state, const struct symm_args *args);
 struct symm_engine_request symm__engine_request(const struct symm_args *args);
-/* Runs on memory of the host, now. `what`: "symm_send", for sentences. */
-symm_status symm__engine_run_host(symm_team *team, struct symm_engine_comm *comm,
-                                  const struct symm_engine_request *requests, int count,
-                                  double timeout, const char *what, const char *site);
+/* Runs on memory of the host, now. */
+symm_status symm__engine_run_host(const struct symm_engine_call *call);
 /* An operation has failed here: the team has, and its communicators are aborted. */
 symm_status symm__engine_failed(symm_team *team, symm_status status, const char *what,
                                 const char *site);
