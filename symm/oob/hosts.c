@@ -185,8 +185,25 @@ static char *pack_here(const struct over *over, size_t *bytes)
     return packed;
 }
 
-/* A member that will not take part, because it has died or its team has failed, or, if `finalized`,
- * because it has finalized; -1: none. */
+/* Member i cannot be waited for any more. */
+static symm_status is_lost(const struct over *over, int i)
+{
+    const struct symm_exchange *exchange = over->exchange;
+    struct symm_oob *oob = over->oob;
+    int rank = exchange->members[i];
+    bool left = symm__oob_left(oob, rank);
+    struct symm_relay_report told;
+
+    /* `alive` also says no when a rank of another host has reported the team's failure. */
+    if (over->place_of[i] != over->here && !left && !symm__oob_died(oob, rank) &&
+        symm__oob_reported(oob, exchange->tag, &told))
+        return symm__fail_quiet(told.status, told.sentence);
+    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", rank,
+                      left ? "has finalized its context" : "died", exchange->what);
+}
+
+/* The place of a member that will not take part: it has died, its team has failed or, if `finalized`,
+ * it has finalized; -1: none. */
 static int find_ended(const struct over *over, bool finalized)
 {
     const struct symm_exchange *exchange = over->exchange;
@@ -205,7 +222,7 @@ static int find_ended(const struct over *over, bool finalized)
         if (((far && symm__oob_died(oob, rank)) ||
              (query && !oob->alive(oob->alive_arg, rank))) &&
             symm__oob_left(oob, rank) == finalized)
-            return rank;
+            return i;
     }
     return -1;
 }
@@ -225,9 +242,7 @@ static symm_status ask(void *arg)
     dead = find_ended(over, false);
     if (dead < 0 && left < 0)
         return SYMM_OK;
-    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s",
-                      dead < 0 ? left : dead,
-                      dead < 0 ? "has finalized its context" : "died", exchange->what);
+    return is_lost(over, dead < 0 ? left : dead);
 }
 
 /* How this rank takes part in the allgather. failed: symm_last_error() is why. */
