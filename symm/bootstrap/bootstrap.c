@@ -150,7 +150,10 @@ struct gathering {
     const char *node;                    /* the launcher's name for them, or "", */
     int near_fd[SYMM_BOOTSTRAP_MAX]; /* and sockets to them, once they are made; -1 */
     double until;
-    int listener;                    /* for other hosts; -1: none */
+    int listener; /* for other hosts; -1: none */
+    /* != SYMM_OK: a rank of this host was lost, and the other hosts have the table and wait. */
+    symm_status late;
+    char why[SYMM_ERROR_BYTES];
     struct bootstrap_entry *entries; /* [size]; owned */
 };
 
@@ -271,13 +274,14 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
                             : gathering->root != NULL ? gathering->root_key
                                                       : gathering->entries[0].secret;
     int near_fd[SYMM_BOOTSTRAP_MAX];
+    bool met;
     symm_status status = entries_world(gathering);
     for (int r = 0; r < run->size; r++)
         peer_fd[r] = -1;
     if (status != SYMM_OK)
         return status;
-    if (gathering->root != NULL && world->local_size == gathering->local_size &&
-        world->local_of[run->rank] != gathering->local_rank) {
+    met = gathering->root != NULL && world->local_size == gathering->local_size;
+    if (met && world->local_of[run->rank] != gathering->local_rank) {
         /* The sockets lie by the launcher's places: they would lead to other ranks. */
         status = symm__fail(
             SYMM_ERR_JOB,
@@ -286,15 +290,18 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
             "hosts",
             run->rank, world->local_of[run->rank],
             world->at[world->host_of[run->rank]].name, gathering->local_rank);
-    } else if (gathering->root != NULL && world->local_size == gathering->local_size) {
-        memcpy(near_fd, gathering->near_fd,
-               sizeof(near_fd)); /* they have met already */
+    } else if (met) { /* and the listener is theirs */
+        memcpy(near_fd, gathering->near_fd, sizeof(near_fd));
         memset(gathering->near_fd, -1, sizeof(gathering->near_fd));
     } else {
         status = entries_bootstrap(gathering, secret, near_fd);
     }
-    if (status == SYMM_OK && world->hosts > 1) {
+    if (status == SYMM_OK && world->hosts > 1)
         memcpy(world->key, secret, sizeof(world->key));
+    if (status == SYMM_OK && world->hosts > 1 && met) {
+        world->listener = gathering->listener;
+        gathering->listener = -1;
+    } else if (status == SYMM_OK && world->hosts > 1) {
         status = symm__world_share(world, world->local_of[run->rank], near_fd,
                                    gathering->listener, gathering->until - symm__now());
         gathering->listener = -1;
@@ -303,6 +310,10 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
     }
     for (int i = 0; status == SYMM_OK && i < world->local_size; i++)
         peer_fd[world->local[i]] = near_fd[i];
+    if (status == SYMM_OK && gathering->late != SYMM_OK) {
+        world->failed = gathering->late;
+        (void)snprintf(world->why, sizeof(world->why), "%s", gathering->why);
+    }
     if (status != SYMM_OK)
         symm__world_finish(world);
     return status;
@@ -424,37 +435,82 @@ static char *hand_on(const struct gathering *gathering, symm_status status,
     return made;
 }
 
-/* Two exchanges among the ranks here, and the tree between them. */
-static symm_status gather_among(const struct gathering *gathering, const int *near_fd,
-                                symm_status made, const struct bootstrap_entry *mine)
+/* The ranks that have met on this host, from their entries. False: they are in no order. */
+static bool ranks_of(const struct gathering *gathering,
+                     const struct symm_oob_message *near, int *ranks)
+{
+    for (int i = 0; i < gathering->local_size; i++) {
+        struct bootstrap_entry entry;
+        if (near[i].bytes_count != sizeof(entry))
+            return false;
+        memcpy(&entry, near[i].bytes, sizeof(entry));
+        ranks[i] = entry.rank;
+        if (ranks[i] < 0 || ranks[i] >= gathering->run->size ||
+            (i > 0 && ranks[i] <= ranks[i - 1]))
+            return false;
+    }
+    return true;
+}
+
+/* The second exchange: the lowest rank hands on the table and its listener. *spoken: how the
+ * tree went there. */
+static symm_status gather_handed(struct gathering *gathering, const int *ranks,
+                                 symm_status *spoken)
 {
     struct symm_oob_message near[SYMM_BOOTSTRAP_MAX] = {0};
     int place = gathering->local_rank, size = gathering->local_size;
-    struct symm_exchange exchange = {
-        .sequence = 1, .status = made, .bytes = mine, .bytes_count = sizeof(*mine)};
-    char *handed = NULL;
     size_t bytes = 0;
-    symm_status status = symm__near_exchange(
-        place, size, near_fd, gathering->until - symm__now(), &exchange, near);
-    if (place == 0) {
-        symm_status spoken = speak(gathering, status, near);
-        handed = hand_on(gathering, spoken, &bytes);
-    }
-    if (status != SYMM_OK)
-        goto out;
-    symm__oob_messages_finish(near, size);
-    exchange = (struct symm_exchange){
-        .sequence = 2, .bytes = handed, .bytes_count = handed != NULL ? bytes : 0};
+    char *handed = place == 0 ? hand_on(gathering, *spoken, &bytes) : NULL;
+    struct symm_exchange exchange = {.sequence = 2,
+                                     .bytes = handed,
+                                     .bytes_count = handed != NULL ? bytes : 0,
+                                     .fds = &gathering->listener,
+                                     .fds_count =
+                                         place == 0 && gathering->listener >= 0};
     /* The one that joins the tree may return as late as the deadline, with a reason. */
-    status = symm__near_exchange(place, size, near_fd,
-                                 gathering->until - symm__now() + HAND_ON_SECONDS,
-                                 &exchange, near);
+    symm_status status = symm__near_exchange(
+        place, size, ranks, gathering->near_fd,
+        gathering->until - symm__now() + HAND_ON_SECONDS, &exchange, near);
     if (status == SYMM_OK)
-        status = take_entries(gathering, &near[0]);
-out:
+        status = *spoken = take_entries(gathering, &near[0]);
+    if (status == SYMM_OK && place != 0 && near[0].fds_count == 1) {
+        gathering->listener = near[0].fds[0];
+        near[0].fds_count = 0;
+    } else if (status == SYMM_OK && place != 0) {
+        status = symm__fail(SYMM_ERR_DAMAGED,
+                            "the lowest rank of this host passed on no listener");
+    }
     symm__oob_messages_finish(near, size);
     free(handed);
     return status;
+}
+
+/* Two exchanges among the ranks here, and the tree between them. */
+static symm_status gather_among(struct gathering *gathering, symm_status made,
+                                const struct bootstrap_entry *mine)
+{
+    struct symm_oob_message near[SYMM_BOOTSTRAP_MAX] = {0};
+    int place = gathering->local_rank, size = gathering->local_size;
+    int ranks[SYMM_BOOTSTRAP_MAX];
+    struct symm_exchange exchange = {
+        .sequence = 1, .status = made, .bytes = mine, .bytes_count = sizeof(*mine)};
+    symm_status spoken = SYMM_OK;
+    symm_status status =
+        symm__near_exchange(place, size, NULL, gathering->near_fd,
+                            gathering->until - symm__now(), &exchange, near);
+    bool ordered = status == SYMM_OK && ranks_of(gathering, near, ranks);
+    if (place == 0)
+        spoken = speak(gathering, status, near);
+    symm__oob_messages_finish(near, size);
+    if (status != SYMM_OK)
+        return status;
+    status = gather_handed(gathering, ordered ? ranks : NULL, &spoken);
+    if (status == SYMM_OK || place != 0 || spoken != SYMM_OK)
+        return status;
+    /* The other hosts have the table, and wait for this one: they hear it from the relay. */
+    gathering->late = status;
+    (void)snprintf(gathering->why, sizeof(gathering->why), "%s", symm_last_error());
+    return SYMM_OK;
 }
 
 static symm_status gather_tree(struct gathering *gathering, symm_status made,
@@ -477,7 +533,7 @@ static symm_status gather_tree(struct gathering *gathering, symm_status made,
         return speak(gathering, status, NULL);
     if (status != SYMM_OK)
         return status;
-    return gather_among(gathering, near_fd, made, mine);
+    return gather_among(gathering, made, mine);
 }
 
 /* bootstrap NULL: by the store, or the tree. */

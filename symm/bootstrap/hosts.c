@@ -340,24 +340,41 @@ symm_status symm__world_number(struct symm_world *world, int rank, int size,
     return status;
 }
 
-symm_status symm__near_exchange(int place, int size, const int *fds, double timeout,
-                                struct symm_exchange *exchange,
+symm_status symm__near_exchange(int place, int size, const int *ranks, const int *fds,
+                                double timeout, struct symm_exchange *exchange,
                                 struct symm_oob_message *messages)
 {
-    int members[SYMM_BOOTSTRAP_MAX], copy[SYMM_BOOTSTRAP_MAX];
+    const size_t room = (size_t)(ranks ? ranks[size - 1] + 1 : size);
+    int members[SYMM_BOOTSTRAP_MAX], *by_rank = malloc(room * sizeof(*by_rank));
+    uint16_t *place_of = calloc(room, sizeof(*place_of));
+    int32_t *host_of = calloc(room, sizeof(*host_of)); /* all on host 0 */
+    symm_status status;
     struct symm_oob near;
 
-    for (int i = 0; i < size; i++) {
-        members[i] = i;
-        copy[i] = fds[i];
+    for (size_t r = 0; by_rank && r < room; r++)
+        by_rank[r] = -1;
+    for (int i = 0; by_rank && place_of && i < size; i++) {
+        members[i] = ranks ? ranks[i] : i;
+        by_rank[members[i]] = fds[i];
+        place_of[members[i]] = (uint16_t)i;
     }
-    symm__oob_init(&near, place, size, copy);
     exchange->what = "the hosts of the job";
     exchange->tag = SYMM_HOSTS_TAG;
     exchange->members = members;
     exchange->count = size;
     exchange->timeout = timeout;
-    return symm__exchange(&near, exchange, messages);
+    if (by_rank && place_of && host_of) {
+        symm__oob_init(&near, members[place], (int)room, by_rank);
+        near.local_of = place_of;
+        near.host_of = host_of;
+        status = symm__exchange(&near, exchange, messages);
+    } else {
+        status = symm__fail(SYMM_ERR_NOMEM, "no memory for %s", exchange->what);
+    }
+    free(by_rank);
+    free(place_of);
+    free(host_of);
+    return status;
 }
 
 static void close_listener(int fd)
@@ -372,8 +389,8 @@ symm_status symm__world_share(struct symm_world *world, int place, const int *ne
     struct symm_oob_message messages[SYMM_BOOTSTRAP_MAX] = {0};
     struct symm_exchange exchange = {
         .sequence = 1, .fds = &mine, .fds_count = place == 0};
-    symm_status status = symm__near_exchange(place, world->local_size, near_fd, timeout,
-                                             &exchange, messages);
+    symm_status status = symm__near_exchange(place, world->local_size, world->local,
+                                             near_fd, timeout, &exchange, messages);
 
     if (status != SYMM_OK || place == 0) {
         if (status == SYMM_OK)
@@ -414,7 +431,7 @@ static symm_status find_places(int rank, int size, const int *peer_fd, double ti
                                      .bytes = found,
                                      .bytes_count = sizeof(*found)};
     symm_status status =
-        symm__near_exchange(rank, size, peer_fd, timeout, &exchange, messages);
+        symm__near_exchange(rank, size, NULL, peer_fd, timeout, &exchange, messages);
 
     for (int r = 0; status == SYMM_OK && r < size; r++) {
         struct found theirs;

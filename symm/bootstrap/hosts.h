@@ -54,6 +54,10 @@ struct symm_world {
     struct symm_relay_host *at; /* [hosts]; owned */
     int listener; /* of this host's relay: every rank of the host has it; -1: hosts is 1; owned */
     uint8_t key[SYMM_SIPHASH_KEY]; /* of the relays */
+    /* != SYMM_OK: a rank of this host was lost after the other hosts had heard of it. All is there
+     * for the relay to tell them so, and no more. */
+    symm_status failed;
+    char why[SYMM_ERROR_BYTES];
 };
 
 /* All ranks on one host. */
@@ -66,10 +70,11 @@ symm_status symm__world_number(struct symm_world *world, int rank, int size,
                                const struct symm_host_address *places) SYMM_MUST_CHECK;
 /*
  * One exchange among ranks that have sockets to each other: fds[size], -1 for the own `place`.
- * exchange: status, sequence, bytes and descriptors are the caller's.
+ * ranks[size], ascending: how sentences call them; NULL: by their places. exchange: status,
+ * sequence, bytes and descriptors are the caller's.
  */
-symm_status symm__near_exchange(int place, int size, const int *fds, double timeout,
-                                struct symm_exchange *exchange,
+symm_status symm__near_exchange(int place, int size, const int *ranks, const int *fds,
+                                double timeout, struct symm_exchange *exchange,
                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
 /* Has a host more than `most` ranks? All ranks find the same, so that all refuse the job. `more`
  * ends the sentence. */

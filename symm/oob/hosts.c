@@ -202,8 +202,8 @@ static symm_status is_lost(const struct over *over, int i)
                       left ? "has finalized its context" : "died", exchange->what);
 }
 
-/* The place of a member that will not take part: it has died, its team has failed or, if `finalized`,
- * it has finalized; -1: none. */
+/* The place of a member that will not take part: it has died, its team has failed, or it has
+ * finalized if `finalized`; -1: none. */
 static int find_ended(const struct over *over, bool finalized)
 {
     const struct symm_exchange *exchange = over->exchange;

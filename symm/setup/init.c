@@ -219,8 +219,10 @@ static symm_status open_oob(symm_ctx *ctx, struct symm_world *world, int *peer_f
     return open_relay(ctx, world);
 }
 
-/* Sockets to the ranks of this host, after which oob.peer_fd is set; the places of all ranks. */
-static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double timeout)
+/* Sockets to the ranks of this host, after which oob.peer_fd is set; the places of all ranks.
+ * *late: how it went on this host after the others had heard of it. */
+static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double timeout,
+                             symm_status *late)
 {
     struct symm_world world = {.listener = -1};
     struct symm_bootstrap_run run = {
@@ -252,6 +254,8 @@ static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double ti
         return status;
     }
     status = open_oob(ctx, &world, peer_fd);
+    *late =
+        world.failed == SYMM_OK ? SYMM_OK : symm__fail_quiet(world.failed, world.why);
     symm__world_finish(&world);
     return status;
 }
@@ -466,12 +470,14 @@ static symm_status open_sight(symm_ctx *ctx)
 /* Everything after the bootstrap; on error the caller finalizes. */
 static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
 {
-    symm_status loaded = symm__engine_load(ctx), adopted = SYMM_OK;
-    symm_status status = bootstrap(ctx, config, until - symm__now());
+    symm_status loaded = symm__engine_load(ctx), adopted = SYMM_OK, late = SYMM_OK;
+    symm_status status = bootstrap(ctx, config, until - symm__now(), &late);
 
     if (status != SYMM_OK)
         return status;
-    status = loaded == SYMM_OK ? open_space(ctx) : loaded;
+    status = late == SYMM_OK ? loaded : late;
+    if (status == SYMM_OK)
+        status = open_space(ctx);
     if (status == SYMM_OK)
         status = open_control(ctx);
     status = greet(ctx, status, until - symm__now(), &adopted);
