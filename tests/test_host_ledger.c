@@ -599,6 +599,7 @@ static void relay_free(struct symm_relay *relay)
     free(relay->gone);
     free(relay->left);
     free(relay->changes);
+    free(relay->met);
     free(relay->state);
     free(relay->hung_up);
     memset(&relay->call, 0, sizeof(relay->call));
@@ -1135,6 +1136,7 @@ static void make_node(int rank)
     relay->gone = calloc((size_t)sim.hosts, 1);
     relay->left = calloc((size_t)sim.hosts, 1);
     relay->changes = calloc((size_t)sim.hosts, 1);
+    relay->met = calloc((size_t)sim.hosts, 1);
     relay->state = calloc((size_t)sim.ranks, 1);
     relay->hung_up = calloc((size_t)relay->config.local_size, 1);
     symm__relay_roles_open(relay);

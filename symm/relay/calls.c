@@ -182,7 +182,8 @@ symm_status symm__relay_exchange(struct symm_relay *relay,
         return symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %zu bytes of %s",
                           relay->config.rank, x->bytes_count, x->what);
     pthread_mutex_lock(&relay->lock);
-    *call = (struct symm_relay_call){.state = SYMM_CALL_WAITS, .part = part};
+    *call = (struct symm_relay_call){
+        .state = SYMM_CALL_WAITS, .part = part, .failed = x->failed != SYMM_OK};
     if (x->failed == SYMM_OK) {
         symm__relay_say(relay, part);
         symm__relay_call_step(relay);

@@ -85,6 +85,32 @@ void symm__ledger_outcomes(const struct symm_ledger *ledger,
     }
 }
 
+/* The place of a host in a message's list; -1: it is not there. */
+static int place_in(const struct symm_ledger *ledger,
+                    const struct symm_relay_message *message, int host)
+{
+    const int32_t *leaders = (const int32_t *)(const void *)message->data;
+
+    for (uint32_t p = 0; p < message->head.leaders; p++)
+        if (ledger->host_of[leaders[p]] == host)
+            return (int)p;
+    return -1;
+}
+
+void symm__ledger_failures(const struct symm_ledger *ledger, int host,
+                           void (*each)(void *user, struct symm_relay_message *fail),
+                           void *user)
+{
+    for (unsigned i = 0; i < SYMM_LEDGER_OUTCOMES && i < ledger->outcomes; i++) {
+        struct symm_relay_message *why = ledger->outcome[i].why;
+        int place = why ? place_in(ledger, why, host) : -1;
+
+        if (place > 0 &&
+            symm__tree_parent(place) == place_in(ledger, why, ledger->host))
+            each(user, why);
+    }
+}
+
 /* ---- Exchanges -------------------------------------------------------------------- */
 
 static struct symm_ledger_exchange *find(const struct symm_ledger *ledger, uint64_t tag,
@@ -249,6 +275,8 @@ static void finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
     if (message) {
         to_children(ledger, x, message, true);
         ledger->to_leader(ledger->user, leader_of(x), message);
+        for (int i = 0; i < x->askers; i++)
+            ledger->to_leader(ledger->user, x->asker[i], message);
     }
     symm__relay_drop(go);
     while (*at != x)
@@ -679,14 +707,15 @@ static bool take_verdict(struct symm_ledger *ledger, int from,
 static bool take_give_up(struct symm_ledger *ledger, int from,
                          struct symm_relay_message *message)
 {
+    const struct symm_relay_head *head = &message->head;
     const struct symm_ledger_outcome *outcome =
-        outcome_exactly(ledger, message->head.tag, message->head.sequence);
+        outcome_exactly(ledger, head->tag, head->sequence);
     struct symm_ledger_exchange *x;
 
     if (list_place(ledger, message) < 0)
         return false;
     if (outcome) {
-        answer(ledger, from, message->head.from, outcome);
+        answer(ledger, from, head->from, outcome);
         return true;
     }
     x = exchange_of(ledger, message);
@@ -696,6 +725,8 @@ static bool take_give_up(struct symm_ledger *ledger, int from,
         snprintf(x->what, sizeof(x->what), "%.63s", message->head.what);
         x->said = message->head.rank;
     }
+    if (from < 0 && head->from != leader_of(x) && x->askers < SYMM_LEDGER_ASKERS)
+        x->asker[x->askers++] = head->from;
     give_up(ledger, x, message);
     return true;
 }

@@ -40,6 +40,7 @@
 
 #define SYMM_LEDGER_OUTCOMES 64
 #define SYMM_LEDGER_PARTIAL  0.05
+#define SYMM_LEDGER_ASKERS   64
 
 /* How an exchange has ended here. */
 struct symm_ledger_outcome {
@@ -72,6 +73,8 @@ struct symm_ledger_exchange {
     double since;                       /* the first message came */
     struct symm_relay_message *all;     /* NULL: not here; counted */
     struct symm_relay_message *gave_up; /* NULL, or the GIVE_UP sent; counted */
+    /* Ranks of this host that gave it up, and are not its leader: they wait for the end, too. */
+    int asker[SYMM_LEDGER_ASKERS], askers;
     bool have, have_sent; /* the leader has all; the parent knows that all below have */
     bool child_have[SYMM_TREE_ARITY];
 };
@@ -100,6 +103,10 @@ void symm__ledger_close(struct symm_ledger *ledger); /* frees all */
  */
 bool symm__ledger_take(struct symm_ledger *ledger, int from,
                        struct symm_relay_message *message);
+/* Failures that the host, below this one, may not have heard: for the begin of a connection. */
+void symm__ledger_failures(const struct symm_ledger *ledger, int host,
+                           void (*each)(void *user, struct symm_relay_message *fail),
+                           void *user);
 /* A connection to that host is new: what it may have missed is sent again. */
 void symm__ledger_resend(struct symm_ledger *ledger, int host);
 /* No rank of that host is left: exchanges that cannot end fail. */

@@ -72,6 +72,7 @@ enum symm_relay_call_state {
 struct symm_relay_call {
     enum symm_relay_call_state state;
     bool have_due;                                          /* HAVE is to be said */
+    bool failed; /* before it began: this rank may be no leader, and gives no PART */
     struct symm_relay_message *part, *all, *give_up, *fail; /* counted */
 };
 
@@ -84,7 +85,8 @@ struct symm_relay {
     pthread_cond_t changed;
     int wake; /* an eventfd */
     bool serving, leaving, stopped, acknowledged;
-    double leave_by, settle_until;
+    double leave_by, settle_until,
+        meet_until; /* meet: for hosts that never were connected */
     bool
         after_death; /* of the host's relay, or the first one: neighbours do not know this one */
     struct symm_ledger ledger;
@@ -95,6 +97,7 @@ struct symm_relay {
     bool *gone, *left; /* [hosts]: no rank is left there; all have finalized */
     bool *
         changes; /* [hosts]: its relay has finalized, and the next one has not connected */
+    bool *met;   /* [hosts]: its relay has been connected, whichever rank's it was */
     bool any_gone, any_left;
     uint8_t *state;   /* [ranks], atomic: enum symm_relay_state */
     bool *hung_up;    /* [local_size]: that rank's socket has hung up */

@@ -54,6 +54,8 @@ struct symm_relay_config {
 
 symm_status symm__relay_open(const struct symm_relay_config *config,
                              struct symm_relay **relay) SYMM_MUST_CHECK;
+/* A rank of this host has died: the kernel says so before it hangs up the rank's socket. */
+void symm__relay_saw_death(struct symm_relay *relay, int rank);
 /* Says that this rank finalizes, waits at most a second for that to be heard, ends the thread.
  * NULL is allowed. */
 void symm__relay_close(struct symm_relay *relay);

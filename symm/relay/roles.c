@@ -98,7 +98,7 @@ void symm__relay_call_say(struct symm_relay *relay)
 
     if (call->state != SYMM_CALL_WAITS && call->state != SYMM_CALL_HAS)
         return;
-    if (call->part)
+    if (call->part && !call->failed)
         symm__relay_say(relay, call->part);
     if (call->state == SYMM_CALL_HAS)
         call->have_due = true;
@@ -298,14 +298,30 @@ static void take_notice(struct symm_relay *relay,
     symm__relay_sentence(message, report->sentence);
 }
 
+/* The lowest rank of the host that is known to have died; -1: none. */
+static int dead_rank(const struct symm_relay *relay, int host)
+{
+    for (int r = 0; r < relay->config.ranks; r++)
+        if (relay->config.host_of[r] == host &&
+            symm__relay_state(relay, r) == SYMM_RELAY_DIED)
+            return r;
+    return -1;
+}
+
 void symm__relay_fail_gone(struct symm_relay *relay, int host)
 {
+    const char *name = relay->config.at[host].name;
+    /* Ranks that finalize after a death do so because of it. */
+    int dead = relay->left[host] ? dead_rank(relay, host) : -1;
     char sentence[SYMM_ERROR_BYTES];
 
-    snprintf(sentence, sizeof(sentence), "all ranks on host %s have %s",
-             relay->config.at[host].name,
-             relay->left[host] ? "finalized their contexts"
-                               : "died, or it cannot be reached");
+    if (dead >= 0)
+        snprintf(sentence, sizeof(sentence),
+                 "rank %d has died, and no other rank on host %s is left", dead, name);
+    else
+        snprintf(sentence, sizeof(sentence), "all ranks on host %s have %s", name,
+                 relay->left[host] ? "finalized their contexts"
+                                   : "died, or it cannot be reached");
     symm__ledger_host_gone(&relay->ledger, host, sentence);
 }
 
@@ -471,6 +487,24 @@ static bool hear_leave(struct symm_relay *relay, struct symm_relay_connection *f
     }
 }
 
+static void take_hang_up(struct symm_relay *relay, int place)
+{
+    const int rank = relay->config.local[place];
+
+    relay->hung_up[place] = true;
+    if (relay->serving && symm__relay_state(relay, rank) == SYMM_RELAY_ALIVE)
+        rank_died(relay, rank);
+}
+
+void symm__relay_saw_death(struct symm_relay *relay, int rank)
+{
+    pthread_mutex_lock(&relay->lock);
+    for (int i = 0; i < relay->config.local_size && relay->serving; i++)
+        if (relay->config.local[i] == rank && i != relay->place)
+            take_hang_up(relay, i);
+    pthread_mutex_unlock(&relay->lock);
+}
+
 void symm__relay_leave_begin(struct symm_relay *relay)
 {
     struct symm_relay_message *leave = plain(SYMM_RELAY_LEAVE, relay->config.rank, 0);
@@ -488,6 +522,8 @@ void symm__relay_leave_begin(struct symm_relay *relay)
     }
     /* The next relay must know the outcomes: this rank may have led those exchanges. */
     symm__ledger_outcomes(&relay->ledger, outcome_to_ranks, relay);
+    if (relay->meet_until == 0)
+        relay->meet_until = symm__now() + SETTLE_SECONDS;
     to_ranks(relay, NULL, leave);
     tell_hosts(relay);
     symm__relay_drop(leave);
@@ -495,9 +531,9 @@ void symm__relay_leave_begin(struct symm_relay *relay)
 
 /* ---- Connections -------------------------------------------------------------------------- */
 
-static void queue_go(void *user, struct symm_relay_message *go)
+static void queue_outcome(void *user, struct symm_relay_message *outcome)
 {
-    symm__relay_queue(user, go);
+    symm__relay_queue(user, outcome);
 }
 
 static void send_left(struct symm_relay *relay, struct symm_relay_connection *to)
@@ -519,11 +555,13 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
 {
     struct symm_relay_connection *probe;
 
-    if (c->end == SYMM_RELAY_TO_HOST || c->end == SYMM_RELAY_OF_HOST)
+    if (c->end == SYMM_RELAY_TO_HOST || c->end == SYMM_RELAY_OF_HOST) {
         relay->changes[c->id] = false;
+        relay->met[c->id] = true;
+    }
     switch (c->end) {
     case SYMM_RELAY_TO_RELAY:
-        symm__ledger_outcomes(&relay->ledger, queue_go, c);
+        symm__ledger_outcomes(&relay->ledger, queue_outcome, c);
         send_news(relay, c);
         symm__relay_call_say(relay);
         if (relay->leaving)
@@ -534,7 +572,7 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
         send_left(relay, c);
         break;
     case SYMM_RELAY_TO_HOST:
-        symm__ledger_outcomes(&relay->ledger, queue_go, c);
+        symm__ledger_outcomes(&relay->ledger, queue_outcome, c);
         symm__ledger_resend(&relay->ledger, c->id);
         send_news(relay, c);
         break;
@@ -544,6 +582,9 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
         if (probe)
             symm__relay_doom(probe);
     }
+    /* A LEAVE that comes first would end what the host waits for by another reason. */
+    if (c->end == SYMM_RELAY_OF_HOST)
+        symm__ledger_failures(&relay->ledger, c->id, queue_outcome, c);
     if (relay->leaving && relay->serving && c->end != SYMM_RELAY_PROBE)
         queue_plain(c, SYMM_RELAY_LEAVE, relay->config.rank, has_successor(relay));
 }
@@ -632,6 +673,8 @@ static void begin_to_serve(struct symm_relay *relay)
         if (i < relay->place) /* one that finalized has told the neighbours */
             relay->after_death = symm__relay_state(relay, rank) != SYMM_RELAY_FINALIZED;
     }
+    /* Nor have the neighbours heard what this rank had to report. */
+    relay->after_death = relay->after_death || relay->news_count > 0;
     symm__relay_call_say(relay);
     if (relay->leaving)
         symm__relay_leave_begin(relay);
@@ -642,14 +685,9 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
     bool lowest = true;
 
     for (int i = 0; i < relay->config.local_size; i++) {
-        int rank = relay->config.local[i];
-
         if (i != relay->place && !relay->hung_up[i] && polls &&
-            polls[i].revents & (POLLHUP | POLLERR | POLLNVAL)) {
-            relay->hung_up[i] = true;
-            if (relay->serving && symm__relay_state(relay, rank) == SYMM_RELAY_ALIVE)
-                rank_died(relay, rank);
-        }
+            polls[i].revents & (POLLHUP | POLLERR | POLLNVAL))
+            take_hang_up(relay, i);
         lowest = lowest && (i >= relay->place || relay->hung_up[i]);
     }
     if (lowest && !relay->serving)
@@ -666,24 +704,33 @@ static bool is_missing(struct symm_relay *relay, int host)
            !symm__relay_find(relay, SYMM_RELAY_OF_HOST, host);
 }
 
+/* Until when a relay that finalizes waits for that host, which is not connected. */
+static double awaited_until(const struct symm_relay *relay, int host)
+{
+    return relay->met[host] || relay->settle_until > relay->meet_until
+               ? relay->settle_until
+               : relay->meet_until;
+}
+
 /* Is there anybody to whom a relay that finalizes has yet to say so? */
 static bool is_settling(struct symm_relay *relay)
 {
     int above = symm__tree_attach(symm__relay_host(relay), relay->gone);
     const struct symm_relay_connection *c;
+    double now = symm__now();
 
     for (int i = 0; i < relay->config.local_size; i++)
         if (lives_on(relay, i) &&
             !symm__relay_find(relay, SYMM_RELAY_OF_RANK, relay->config.local[i]))
             return true;
-    if (has_successor(relay) || !relay->after_death ||
-        symm__now() >= relay->settle_until)
+    if (has_successor(relay) || !relay->after_death)
         return false;
     c = above < 0 ? NULL : symm__relay_find(relay, SYMM_RELAY_TO_HOST, above);
-    if (above >= 0 && (!c || c->stage != SYMM_RELAY_OPEN))
+    if (above >= 0 && (!c || c->stage != SYMM_RELAY_OPEN) &&
+        now < awaited_until(relay, above))
         return true;
     for (int h = 0; h < relay->config.hosts; h++)
-        if (is_missing(relay, h))
+        if (now < awaited_until(relay, h) && is_missing(relay, h))
             return true;
     return false;
 }
@@ -704,6 +751,8 @@ static void tend_tree(struct symm_relay *relay, double now, double *due)
             return;
         if (now < relay->settle_until)
             sooner(due, relay->settle_until);
+        if (now < relay->meet_until)
+            sooner(due, relay->meet_until);
     }
     if (now < relay->attach_at && !relay->leaving) {
         sooner(due, relay->attach_at);

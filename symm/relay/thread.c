@@ -138,6 +138,7 @@ void symm__relay_free(struct symm_relay *relay)
     free(relay->gone);
     free(relay->left);
     free(relay->changes);
+    free(relay->met);
     free(relay->state);
     free(relay->hung_up);
     free(relay->polls);
@@ -186,10 +187,11 @@ symm_status symm__relay_make(const struct symm_relay_config *config,
     r->gone = calloc((size_t)config->hosts, sizeof(*r->gone));
     r->left = calloc((size_t)config->hosts, sizeof(*r->left));
     r->changes = calloc((size_t)config->hosts, sizeof(*r->changes));
+    r->met = calloc((size_t)config->hosts, sizeof(*r->met));
     r->state = calloc((size_t)config->ranks, sizeof(*r->state));
     r->hung_up = calloc((size_t)config->local_size, sizeof(*r->hung_up));
     symm__relay_roles_open(r);
-    if (!r->gone || !r->left || !r->changes || !r->state || !r->hung_up) {
+    if (!r->gone || !r->left || !r->changes || !r->met || !r->state || !r->hung_up) {
         symm__relay_free(r);
         return symm__fail(SYMM_ERR_NOMEM,
                           "rank %d: no memory to talk to %d other hosts", config->rank,

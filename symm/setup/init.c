@@ -588,8 +588,25 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
     return SYMM_OK;
 }
 
+/* What this rank finalizes for may be a death that the relay's thread has not seen yet. */
+static void tell_deaths(symm_ctx *ctx)
+{
+    const char *why;
+
+    for (int i = 0; ctx->oob.relay && i < ctx->local_size; i++) {
+        const int rank = ctx->local[i];
+        const struct symm_control *control = symm__near_control(ctx, rank);
+
+        if (rank != ctx->rank && control &&
+            symm__process_died(symm__process(ctx, rank), &control->live, &why) ==
+                SYMM_ERR_PEER_DEAD)
+            symm__relay_saw_death(ctx->oob.relay, rank);
+    }
+}
+
 static void link_close(symm_ctx *ctx)
 {
+    tell_deaths(ctx);
     symm__forks_remove(&ctx->relay_forks);
     symm__forks_remove(&ctx->forks);
     symm__oob_finish(&ctx->oob);
