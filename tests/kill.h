@@ -40,6 +40,13 @@ struct kill_suite {
     size_t stage_bytes; /* memory of a rank beside its context; zeroed */
     const char
         *engine; /* SYMM_ENGINE of phases that use an engine; NULL: none available */
+    bool engine_always; /* and of the others */
+    /* May be NULL: before each job, in the parent; and of each rank, in the rank. */
+    void (*before)(void);
+    void (*configure)(symm_config *config, int rank);
+    /* The name of a rank's host; NULL: all are on one. Of a host that was lost before it could
+     * say anything its name is enough. */
+    const char *(*host)(int rank);
     int (*open)(void *stage, symm_ctx *ctx); /* 0, or 1 after a message */
     void (*close)(void *stage);
 };
