@@ -100,6 +100,8 @@ int main(int argc, char **argv)
         status = receive(world);
     if (status != SYMM_OK)
         fprintf(stderr, "sight_program: %s\n", symm_last_error());
+    if (status != SYMM_OK)
+        usleep(500000); /* the launcher ends the others when this one has ended */
     symm_finalize(ctx);
     return status != SYMM_OK;
 }

@@ -15,12 +15,25 @@
 
 #define LOOK_SECONDS 0.001 /* between two looks at other hosts */
 
+/* The thread's error: what the team failed with, and where this rank has left its last calls. Peers
+ * get the first part alone: they have files of their own. */
+static symm_status fail_as(const symm_team *team, symm_status status)
+{
+    const char *file = symm__sight_saved(team->ctx->sight);
+    char sentence[SYMM_ERROR_BYTES];
+
+    if (!file || (size_t)snprintf(sentence, sizeof(sentence), "%s; see %s",
+                                  team->failure, file) >= sizeof(sentence))
+        return symm__fail_quiet(status, team->failure);
+    return symm__fail_quiet(status, sentence);
+}
+
 symm_status symm__team_failed(const symm_team *team)
 {
     /* acquire: pairs with the release in team_mark */
     symm_status status = (symm_status)__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE);
 
-    return status == SYMM_OK ? SYMM_OK : symm__fail_quiet(status, team->failure);
+    return status == SYMM_OK ? SYMM_OK : fail_as(team, status);
 }
 
 /* The local team fails, too; no call awaits its turn any longer; the members on other hosts
@@ -57,6 +70,7 @@ static symm_status team_mark(symm_team *team, symm_status status, const char *te
         symm__sight_failure(ctx->sight, team->uid, status, text);
         if (team->hierarchy)
             tell_hosts(team);
+        symm__sight_save(ctx->sight); /* last: it writes a file */
     } else {
         while (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
             sched_yield(); /* another stream's worker is writing the record */

@@ -96,7 +96,8 @@ static void page_fill(struct symm_sight *sight, const struct symm_sight_config *
 /* Files for tools are made of the page, which SYMM_SIGHT=0 leaves out. */
 static symm_status refuse_files(void)
 {
-    static const enum symm_option files[] = {SYMM_OPTION_METRICS_FILE};
+    static const enum symm_option files[] = {SYMM_OPTION_METRICS_FILE,
+                                             SYMM_OPTION_DUMP};
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         if (symm__option(files[i]))
@@ -143,7 +144,9 @@ symm_status symm__sight_open(const struct symm_sight_config *config,
                                                              : NEVER_TIMED;
     pthread_mutex_init(&made->lock, NULL);
     page_fill(made, config, level == 1);
-    status = symm__metrics_open(made, config);
+    status = symm__sight_save_open(made, config);
+    if (status == SYMM_OK)
+        status = symm__metrics_open(made, config);
     if (status == SYMM_OK)
         status = symm__sight_start(made);
     if (status != SYMM_OK) {
@@ -169,5 +172,6 @@ void symm__sight_close(struct symm_sight *sight)
     munmap(sight->page, sizeof(*sight->page));
     close(sight->fd);
     pthread_mutex_destroy(&sight->lock);
+    free(sight->dump);
     free(sight);
 }

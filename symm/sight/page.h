@@ -33,6 +33,7 @@
 #define SYMM_SIGHT_AWAITED  16 /* ranks of a wait that are listed */
 #define SYMM_SIGHT_FAILURES 16
 #define SYMM_SIGHT_PROGRESS 256 /* channels of teams */
+#define SYMM_SIGHT_CONTROL  UINT32_MAX /* the channel of exchanges over sockets */
 #define SYMM_SIGHT_NAME     96
 #define SYMM_SIGHT_SENTENCE 440
 

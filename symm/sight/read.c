@@ -71,9 +71,11 @@ static void drop_changed(struct symm_sight_page *page, const struct words *befor
         page->team[i].uid = before->team[i] == after->team[i].uid ? before->team[i] : 0;
     for (int i = 0; i < SYMM_SIGHT_SITES; i++)
         page->site[i].id = before->site[i] == after->site[i].id ? before->site[i] : 0;
+    /* A call's state may have changed: its number says that the rest is of this call. */
     for (int i = 0; i < SYMM_SIGHT_CALLS; i++)
-        page->call[i].word =
-            before->call[i] == after->call[i].word ? before->call[i] : 0;
+        if (before->call[i] >> 8 != page->call[i].word >> 8 ||
+            before->call[i] >> 8 != after->call[i].word >> 8)
+            page->call[i].word = 0;
     for (int i = 0; i < SYMM_SIGHT_WAITS; i++)
         page->wait[i].since =
             before->wait[i] == after->wait[i].since ? before->wait[i] : 0;

@@ -28,6 +28,7 @@ struct symm_sight {
         untimed; /* a call is timed if symm__sight_mix of its number has none of these */
     bool tsc;
     int fd;
+    char *dump;           /* SYMM_DUMP's file; NULL: none is left; owned */
     pthread_mutex_t lock; /* guards sites and failures */
     uint32_t sites;
     uint32_t known[SYMM_SIGHT_KNOWN];  /* atomic: ids of sites, by their keys */
@@ -76,6 +77,15 @@ void symm__sight_team(struct symm_sight *sight, int slot, uint32_t uid, uint32_t
 void symm__sight_team_end(struct symm_sight *sight, int slot, uint32_t uid);
 void symm__sight_failure(struct symm_sight *sight, uint32_t team_uid,
                          symm_status status, const char *sentence);
+
+/* Takes SYMM_DUMP, a folder that must be there; for symm__sight_open. */
+symm_status
+symm__sight_save_open(struct symm_sight *sight,
+                      const struct symm_sight_config *config) SYMM_MUST_CHECK;
+/* The file that symm__sight_save writes; NULL: SYMM_DUMP is not set. */
+const char *symm__sight_saved(const struct symm_sight *sight);
+/* Leaves what tools see of the rank in that file. What fails is logged. Any thread. */
+void symm__sight_save(struct symm_sight *sight);
 
 /* A wait, shown from now on; NULL: all places are taken. */
 struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,

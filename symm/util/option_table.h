@@ -77,6 +77,8 @@
     X(METRICS_FILE, STRING, "",                                                        \
       "file of counters in Prometheus' text format; %r is the rank, %p the process")   \
     X(METRICS_INTERVAL, SECONDS, "5", "between two writings of SYMM_METRICS_FILE")     \
+    X(DUMP, STRING, "",                                                                \
+      "folder in which each rank leaves its last calls when a team fails")             \
     X(EPOCH_START, INTEGER, "0",                                                       \
       "first epoch of every channel; for tests of the wrap")                           \
     X(COSTS, STRING, "",                                                               \

@@ -21,6 +21,7 @@
 
 #include "symm/tools.h"
 #include "tools/common/args.h"
+#include "tools/symm-info/dump.h"
 #include "tools/symm-info/info.h"
 #include "util/emit.h"
 #include "util/text.h"
@@ -432,6 +433,8 @@ static void usage(FILE *file)
 {
     fprintf(file, "usage: symm-info [--json] [--probe] [--cuda] [--job] [--options] "
                   "[--topology]\n"
+                  "       symm-info dump ...: what running ranks do; see symm-info dump "
+                  "--help\n"
                   "  --cuda      the CUDA driver, its devices, which reaches which\n"
                   "  --job       the job as the launcher's variables tell it\n"
                   "  --options   every SYMM_* variable\n"
@@ -498,6 +501,8 @@ int main(int argc, char **argv)
     int status;
 
     args_guard_streams();
+    if (argc > 1 && strcmp(argv[1], "dump") == 0)
+        return flush_output(symm__info_dump(argc - 1, argv + 1));
     status = parse(argc, argv, &show);
     if (status >= 0)
         return flush_output(status);

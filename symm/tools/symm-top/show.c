@@ -180,6 +180,21 @@ static uint64_t lasted_ns(const struct row *row)
     return since != 0 && since < rank->now.ns ? rank->now.ns - since : 0;
 }
 
+/* On CUDA: how far the device is on the call's channel. */
+static void progress_text(const struct row *row, const struct symm_sight_site *site,
+                          char *text, size_t bytes)
+{
+    for (int i = 0; i < SYMM_SIGHT_PROGRESS; i++) {
+        const struct symm_sight_progress *progress = &row->rank->page->progress[i];
+
+        if (progress->team_uid != 0 && progress->team_uid == site->team_uid &&
+            progress->channel == site->channel) {
+            snprintf(text, bytes, ", the device has ended call %u", progress->ended);
+            return;
+        }
+    }
+}
+
 static void call_text(const struct row *row, char *text, size_t bytes)
 {
     const struct symm_sight_site *site =
@@ -200,7 +215,9 @@ static void call_text(const struct row *row, char *text, size_t bytes)
     used += (size_t)snprintf(text + used, bytes - used, ": %s",
                              symm__sight_state_name(state));
     if (row->queued > 0 && used < bytes)
-        snprintf(text + used, bytes - used, ", %d queued", row->queued);
+        used += (size_t)snprintf(text + used, bytes - used, ", %d queued", row->queued);
+    if (used < bytes)
+        progress_text(row, site, text + used, bytes - used);
 }
 
 static void print_row(FILE *file, const struct row *row, double rate, bool first)

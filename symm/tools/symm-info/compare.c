@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * compare.c - the last calls of all ranks side by side, and the first difference of each
+ * sequence: a rank at another call than most, or one that has not made a call in which others
+ * wait or have failed.
+ *
+ * Ranks that run are read one after the other, so one may be a few calls ahead. A rank that is
+ * behind is a difference only if another has waited for a second there, or has failed.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "tools/symm-info/dump.h"
+#include "util/rank_text.h"
+
+#define SHOWN_BEFORE 8 /* steps before the first difference, or the last ones */
+#define SHOWN_AFTER  3
+#define COLUMNS      16
+#define CELL         38
+#define LONG_NS      1000000000u
+
+struct difference {
+    const struct dump_sequence *sequence;
+    int step;           /* index */
+    int common;         /* the lane whose call most ranks made */
+    int ranks[COLUMNS]; /* world ranks that differ, the first of them */
+    int lanes[COLUMNS];
+    int count;
+};
+
+/* ---- Words -------------------------------------------------------------------------------- */
+
+static const struct symm_sight_site *site_at(const struct dump_lane *lane, int step)
+{
+    return lane->call[step] ? symm__sight_site(lane->rank->page, lane->call[step]->site)
+                            : NULL;
+}
+
+/* "all_reduce 'layer 1' 8 float32 sum" */
+static const char *site_words(const struct symm_sight_site *site, char *text,
+                              size_t bytes)
+{
+    size_t used;
+
+    if (!site)
+        return "no call";
+    used =
+        (size_t)snprintf(text, bytes, "%s%s%s%s", site->op, site->name[0] ? " '" : "",
+                         site->name, site->name[0] ? "'" : "");
+    if (site->dtype[0] && used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, " %" PRIu64 " %s%s%s",
+                                 site->count, site->dtype,
+                                 site->reduction[0] ? " " : "", site->reduction);
+    if (site->root >= 0 && used < bytes)
+        snprintf(text + used, bytes - used, " root %d", site->root);
+    return text;
+}
+
+static const char *team_words(const struct dump_sequence *sequence, char *text,
+                              size_t bytes)
+{
+    const struct symm_sight_team *team = NULL;
+    const struct symm_sight_page *page = NULL;
+    size_t used;
+
+    for (int r = 0; r < sequence->ranks && !team; r++) {
+        page = sequence->lane[r].rank->page;
+        team = symm__sight_team_of(page, sequence->team_uid);
+    }
+    if (!team)
+        used = (size_t)snprintf(text, bytes, "a team that is gone (uid %08x)",
+                                sequence->team_uid);
+    else if (team == &page->team[0])
+        used = (size_t)snprintf(text, bytes, "world");
+    else
+        used = (size_t)snprintf(text, bytes, "team %u", team->number);
+    if (team && team->name[0] && used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, " '%s'", team->name);
+    if (sequence->channel == SYMM_SIGHT_CONTROL)
+        snprintf(text + used, bytes - used, ", exchanges");
+    else if (sequence->channel != 0)
+        snprintf(text + used, bytes - used, ", channel %u", sequence->channel);
+    return text;
+}
+
+/* ---- Finding ------------------------------------------------------------------------------ */
+
+/* Whether two calls can be the same one of a team. */
+static bool alike(const struct symm_sight_site *a, const struct symm_sight_site *b)
+{
+    return strcmp(a->op, b->op) == 0 && strcmp(a->name, b->name) == 0 &&
+           strcmp(a->dtype, b->dtype) == 0 && strcmp(a->reduction, b->reduction) == 0 &&
+           strcmp(a->algorithm, b->algorithm) == 0 && a->count == b->count &&
+           a->root == b->root;
+}
+
+/* The lane whose call at this step most ranks made; -1: none made any. */
+static int most_common(const struct dump_sequence *sequence, int step)
+{
+    int best = -1, most = 0;
+
+    for (int r = 0; r < sequence->ranks; r++) {
+        const struct symm_sight_site *site = site_at(&sequence->lane[r], step);
+        int same = 0;
+
+        for (int o = 0; o < sequence->ranks && site; o++) {
+            const struct symm_sight_site *other = site_at(&sequence->lane[o], step);
+
+            same += other && alike(site, other);
+        }
+        if (same > most) {
+            most = same;
+            best = r;
+        }
+    }
+    return best;
+}
+
+/* Whether a rank that made this call shows that others have not come. */
+static bool is_stuck(const struct dump_sequence *sequence, int step)
+{
+    for (int r = 0; r < sequence->ranks; r++) {
+        const struct dump_lane *lane = &sequence->lane[r];
+        const struct symm_sight_page *page = lane->rank->page;
+        const struct symm_sight_call *call = lane->call[step];
+
+        if (!call)
+            continue;
+        if ((call->word & 0xff) == SYMM_SIGHT_FAILED)
+            return true;
+        for (int i = 0; i < SYMM_SIGHT_FAILURES; i++)
+            if (page->failure[i].status != 0 && step == lane->last &&
+                page->failure[i].team_uid == sequence->team_uid)
+                return true;
+        for (int i = 0; i < SYMM_SIGHT_WAITS; i++) {
+            const struct symm_sight_wait *wait = &page->wait[i];
+
+            if (wait->since != 0 && wait->team_uid == sequence->team_uid &&
+                wait->channel == sequence->channel &&
+                wait->epoch - call->epoch < 64 && /* a call may have several steps */
+                wait->since + LONG_NS < lane->rank->now.ns)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void note(struct difference *difference, int lane)
+{
+    if (difference->count < COLUMNS) {
+        difference->ranks[difference->count] =
+            difference->sequence->lane[lane].rank->page->rank;
+        difference->lanes[difference->count++] = lane;
+    }
+}
+
+/* The ranks that differ at this step from what most do; their number. */
+static int differ_at(struct difference *difference, int step)
+{
+    const struct dump_sequence *sequence = difference->sequence;
+    const struct symm_sight_site *common;
+    const bool stuck = is_stuck(sequence, step);
+
+    difference->step = step;
+    difference->common = most_common(sequence, step);
+    difference->count = 0;
+    if (difference->common < 0)
+        return 0;
+    common = site_at(&sequence->lane[difference->common], step);
+    for (int r = 0; r < sequence->ranks; r++) {
+        const struct dump_lane *lane = &sequence->lane[r];
+        const struct symm_sight_site *site = site_at(lane, step);
+
+        if (site ? !alike(site, common)
+                 : !lane->call[step] && (stuck || lane->last > step))
+            note(difference, r);
+    }
+    return difference->count;
+}
+
+static bool find_difference(const struct dump_sequence *sequence,
+                            struct difference *difference)
+{
+    *difference = (struct difference){.sequence = sequence};
+    for (int step = 0; step < sequence->steps; step++)
+        if (differ_at(difference, step) > 0)
+            return true;
+    return false;
+}
+
+/* ---- Printing ----------------------------------------------------------------------------- */
+
+static void print_step(FILE *file, const struct dump_sequence *sequence, int step,
+                       int marked)
+{
+    fprintf(file, "%c %9" PRIu32 "", step == marked ? '*' : ' ', sequence->step[step]);
+    for (int r = 0; r < sequence->ranks && r < COLUMNS; r++) {
+        const struct dump_lane *lane = &sequence->lane[r];
+        char words[200], cell[240];
+
+        if (lane->call[step])
+            snprintf(cell, sizeof(cell), "%s %s",
+                     symm__sight_state_name(lane->call[step]->word & 0xff),
+                     site_words(site_at(lane, step), words, sizeof(words)));
+        else
+            snprintf(cell, sizeof(cell), "-");
+        if (r + 1 < sequence->ranks && r + 1 < COLUMNS)
+            fprintf(file, "  %-*.*s", CELL, CELL, cell);
+        else
+            fprintf(file, "  %.*s", CELL, cell);
+    }
+    fprintf(file, "\n");
+}
+
+static void print_sequence(FILE *file, const struct dump_sequence *sequence, int marked)
+{
+    int first = (marked >= 0 ? marked : sequence->steps - 1) - SHOWN_BEFORE;
+    int last = marked >= 0 ? marked + SHOWN_AFTER : sequence->steps - 1;
+    char team[128];
+
+    first = first > 0 ? first : 0;
+    last = last < sequence->steps ? last : sequence->steps - 1;
+    fprintf(file, "\njob %s, %s\n  %9s", sequence->job,
+            team_words(sequence, team, sizeof(team)), "step");
+    for (int r = 0; r < sequence->ranks && r < COLUMNS; r++) {
+        char head[32];
+
+        snprintf(head, sizeof(head), "rank %d", sequence->lane[r].rank->page->rank);
+        if (r + 1 < sequence->ranks && r + 1 < COLUMNS)
+            fprintf(file, "  %-*s", CELL, head);
+        else
+            fprintf(file, "  %s", head);
+    }
+    fprintf(file, sequence->ranks > COLUMNS ? "  ... of %d ranks\n" : "\n",
+            sequence->ranks);
+    for (int step = first; step <= last; step++)
+        print_step(file, sequence, step, marked);
+}
+
+static void print_difference(FILE *file, const struct difference *difference)
+{
+    const struct dump_sequence *sequence = difference->sequence;
+    const struct dump_lane *common = &sequence->lane[difference->common];
+    const struct dump_lane *other = &sequence->lane[difference->lanes[0]];
+    const int step = difference->step;
+    const bool done = (common->call[step]->word & 0xff) == SYMM_SIGHT_DONE;
+    char team[128], ranks[160], mine[200], theirs[200];
+
+    symm__ranks_text(difference->ranks, difference->count, ranks, sizeof(ranks));
+    fprintf(file,
+            "first difference: %s in %s at step %" PRIu32 ": %s, where rank %d %s %s\n",
+            ranks, team_words(sequence, team, sizeof(team)), sequence->step[step],
+            site_words(site_at(other, step), mine, sizeof(mine)),
+            common->rank->page->rank, done ? "made" : "is in",
+            site_words(site_at(common, step), theirs, sizeof(theirs)));
+}
+
+/* Ranks without a file had not noticed the failure, or could not write. */
+static bool print_absent(FILE *file, const struct symm_sight_ranks *ranks)
+{
+    bool absent = false;
+
+    for (int i = 0, end; i < ranks->count; i = end) {
+        const struct symm_sight_page *page = ranks->rank[i].page;
+        int missing[64], count = 0, at = i;
+        char text[320];
+
+        for (end = i;
+             end < ranks->count && strcmp(ranks->rank[end].page->job, page->job) == 0;)
+            end++;
+        for (int r = 0; r < page->size && count < 64; r++) {
+            while (at < end && ranks->rank[at].page->rank < r)
+                at++;
+            if (at == end || ranks->rank[at].page->rank != r)
+                missing[count++] = r;
+        }
+        if (count == 0)
+            continue;
+        symm__ranks_text(missing, count, text, sizeof(text));
+        fprintf(file, "\njob %s: %s left no file: stopped, busy elsewhere, or dead\n",
+                page->job, text);
+        absent = true;
+    }
+    return absent;
+}
+
+bool symm__dump_compare(FILE *file, const struct symm_sight_ranks *ranks,
+                        const struct dump_sequences *sequences, bool from_files)
+{
+    bool found = false;
+
+    for (int s = 0; s < sequences->count; s++) {
+        const struct dump_sequence *sequence = &sequences->sequence[s];
+        struct difference difference;
+        bool differs;
+
+        if (sequence->ranks < 2 || sequence->steps == 0)
+            continue;
+        differs = find_difference(sequence, &difference);
+        print_sequence(file, sequence, differs ? difference.step : -1);
+        if (differs)
+            print_difference(file, &difference);
+        found = found || differs;
+    }
+    if (from_files)
+        found = print_absent(file, ranks) || found;
+    if (!found)
+        fprintf(file, "\nno difference\n");
+    return found;
+}

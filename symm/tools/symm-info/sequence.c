@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sequence.c - the calls of each channel of each team, by step, over all ranks of a job.
+ *
+ * A rank keeps its last calls only, and how far they reach back differs from channel to channel:
+ * a sequence begins where the lists of all its ranks have begun. Steps are compared by their
+ * distance, since they wrap.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/symm-info/dump.h"
+
+static bool before(uint32_t a, uint32_t b)
+{
+    return (int32_t)(a - b) < 0;
+}
+
+static int by_step(const void *one, const void *other)
+{
+    const uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)other;
+
+    return a == b ? 0 : before(a, b) ? -1 : 1;
+}
+
+/* The site of a call that has a step; NULL: it has none, or its site has gone. */
+static const struct symm_sight_site *site_of(const struct symm_sight_rank *rank, int i)
+{
+    const struct symm_sight_call *call = &rank->page->call[i];
+
+    return call->word != 0 && call->epoch != 0
+               ? symm__sight_site(rank->page, call->site)
+               : NULL;
+}
+
+static bool is_of(const struct symm_sight_rank *rank, int i,
+                  const struct dump_sequence *sequence)
+{
+    const struct symm_sight_site *site = site_of(rank, i);
+
+    return site && site->team_uid == sequence->team_uid &&
+           site->channel == sequence->channel;
+}
+
+/* ---- Which there are ---------------------------------------------------------------------- */
+
+static struct dump_sequence *find(const struct dump_sequences *sequences,
+                                  const char *job, const struct symm_sight_site *site)
+{
+    for (int i = sequences->count; i-- > 0;) {
+        struct dump_sequence *sequence = &sequences->sequence[i];
+
+        if (sequence->team_uid == site->team_uid &&
+            sequence->channel == site->channel && strcmp(sequence->job, job) == 0)
+            return sequence;
+    }
+    return NULL;
+}
+
+static bool add(struct dump_sequences *sequences, const struct symm_sight_rank *rank,
+                const struct symm_sight_site *site)
+{
+    struct dump_sequence *list;
+
+    if (find(sequences, rank->page->job, site))
+        return true;
+    list = realloc(sequences->sequence,
+                   (size_t)(sequences->count + 1) * sizeof(*sequences->sequence));
+    if (!list)
+        return false;
+    sequences->sequence = list;
+    list[sequences->count++] = (struct dump_sequence){
+        .job = rank->page->job, .team_uid = site->team_uid, .channel = site->channel};
+    return true;
+}
+
+/* ---- One ---------------------------------------------------------------------------------- */
+
+/* The ranks of the job that are members: they have the team, or calls of it. */
+static bool find_lanes(struct dump_sequence *sequence,
+                       const struct symm_sight_ranks *ranks)
+{
+    sequence->lane = calloc((size_t)ranks->count, sizeof(*sequence->lane));
+    if (!sequence->lane)
+        return false;
+    for (int r = 0; r < ranks->count; r++) {
+        const struct symm_sight_rank *rank = &ranks->rank[r];
+        bool member;
+
+        if (strcmp(rank->page->job, sequence->job) != 0)
+            continue;
+        member = symm__sight_team_of(rank->page, sequence->team_uid) != NULL;
+        for (int i = 0; i < SYMM_SIGHT_CALLS && !member; i++)
+            member = is_of(rank, i, sequence);
+        if (member)
+            sequence->lane[sequence->ranks++] =
+                (struct dump_lane){.rank = rank, .last = -1};
+    }
+    return true;
+}
+
+/* The first step from which on the rank's list has all of the sequence; false: any. */
+static bool first_step(const struct dump_sequence *sequence,
+                       const struct symm_sight_rank *rank, uint32_t *first)
+{
+    bool found = false;
+
+    if (rank->page->calls <= SYMM_SIGHT_CALLS - 1) /* it has lost none */
+        return false;
+    for (int i = 0; i < SYMM_SIGHT_CALLS; i++)
+        if (is_of(rank, i, sequence) &&
+            (!found || before(rank->page->call[i].epoch, *first))) {
+            *first = rank->page->call[i].epoch;
+            found = true;
+        }
+    return found;
+}
+
+static int find_steps(struct dump_sequence *sequence, uint32_t *step)
+{
+    uint32_t from = 0, first;
+    bool cut = false;
+    int count = 0, kept = 0;
+
+    for (int r = 0; r < sequence->ranks; r++) {
+        const struct symm_sight_rank *rank = sequence->lane[r].rank;
+
+        if (first_step(sequence, rank, &first) && (!cut || before(from, first))) {
+            from = first;
+            cut = true;
+        }
+        for (int i = 0; i < SYMM_SIGHT_CALLS; i++)
+            if (is_of(rank, i, sequence))
+                step[count++] = rank->page->call[i].epoch;
+    }
+    qsort(step, (size_t)count, sizeof(*step), by_step);
+    for (int i = 0; i < count; i++)
+        if ((!cut || !before(step[i], from)) &&
+            (kept == 0 || step[i] != step[kept - 1]))
+            step[kept++] = step[i];
+    return kept;
+}
+
+static bool fill_lane(const struct dump_sequence *sequence, struct dump_lane *lane)
+{
+    lane->call =
+        calloc((size_t)sequence->steps + 1, sizeof(const struct symm_sight_call *));
+    if (!lane->call)
+        return false;
+    for (int i = 0; i < SYMM_SIGHT_CALLS; i++) {
+        const struct symm_sight_call *call = &lane->rank->page->call[i];
+        const uint32_t *at;
+        int index;
+
+        if (!is_of(lane->rank, i, sequence))
+            continue;
+        at = bsearch(&call->epoch, sequence->step, (size_t)sequence->steps,
+                     sizeof(*sequence->step), by_step);
+        if (!at)
+            continue;
+        index = (int)(at - sequence->step);
+        if (!lane->call[index] || lane->call[index]->word < call->word)
+            lane->call[index] = call; /* made again after one that failed */
+        if (index > lane->last)
+            lane->last = index;
+    }
+    return true;
+}
+
+static bool fill(struct dump_sequence *sequence, const struct symm_sight_ranks *ranks)
+{
+    bool good = find_lanes(sequence, ranks);
+
+    if (good)
+        sequence->step = malloc(((size_t)sequence->ranks * SYMM_SIGHT_CALLS + 1) *
+                                sizeof(*sequence->step));
+    if (!good || !sequence->step)
+        return false;
+    sequence->steps = find_steps(sequence, sequence->step);
+    for (int r = 0; r < sequence->ranks && good; r++)
+        good = fill_lane(sequence, &sequence->lane[r]);
+    return good;
+}
+
+bool symm__dump_sequences(const struct symm_sight_ranks *ranks,
+                          struct dump_sequences *sequences)
+{
+    bool good = true;
+
+    *sequences = (struct dump_sequences){0};
+    for (int r = 0; r < ranks->count; r++)
+        for (int i = 0; i < SYMM_SIGHT_CALLS && good; i++) {
+            const struct symm_sight_site *site = site_of(&ranks->rank[r], i);
+
+            good = !site || add(sequences, &ranks->rank[r], site);
+        }
+    for (int s = 0; s < sequences->count && good; s++)
+        good = fill(&sequences->sequence[s], ranks);
+    if (!good)
+        symm__dump_sequences_finish(sequences);
+    return good;
+}
+
+void symm__dump_sequences_finish(struct dump_sequences *sequences)
+{
+    for (int s = 0; s < sequences->count; s++) {
+        struct dump_sequence *sequence = &sequences->sequence[s];
+
+        for (int r = 0; r < sequence->ranks; r++)
+            free(sequence->lane[r].call);
+        free(sequence->lane);
+        free(sequence->step);
+    }
+    free(sequences->sequence);
+    *sequences = (struct dump_sequences){0};
+}
