@@ -16,6 +16,7 @@
 #include "sight/metrics.h"
 #include "sight/metrics_file.h"
 #include "sight/sight.h"
+#include "sight/trace_file.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
@@ -26,15 +27,21 @@
 
 /* ---- The page ------------------------------------------------------------------------ */
 
-/* "symm-JOB-RANK"; the job's bytes that are no part of a name become '_'. */
+/* The job's bytes that are no part of a name, or of a pattern of names, become '_'. */
+void symm__sight_job(const char *job, char *name, size_t bytes)
+{
+    snprintf(name, bytes, "%s", job);
+    for (char *c = name; *c; c++)
+        if (*c <= ' ' || *c > '~' || *c == '/' || *c == '%')
+            *c = '_';
+}
+
+/* "symm-JOB-RANK" */
 static void page_name(const struct symm_sight_config *config, char *name, size_t bytes)
 {
     char job[64];
 
-    snprintf(job, sizeof(job), "%s", config->job);
-    for (char *c = job; *c; c++)
-        if (*c <= ' ' || *c > '~' || *c == '/')
-            *c = '_';
+    symm__sight_job(config->job, job, sizeof(job));
     snprintf(name, bytes, "symm-%s-%d", job, config->rank);
 }
 
@@ -70,8 +77,7 @@ static uint64_t real_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void page_fill(struct symm_sight *sight, const struct symm_sight_config *config,
-                      bool times)
+static void page_fill(struct symm_sight *sight, const struct symm_sight_config *config)
 {
     struct symm_sight_page *page = sight->page;
 
@@ -81,7 +87,7 @@ static void page_fill(struct symm_sight *sight, const struct symm_sight_config *
     page->size = config->size;
     page->pid = (int32_t)getpid();
     page->ticks_tsc = sight->tsc;
-    page->times = times;
+    page->times = sight->untimed == 0;
     snprintf(page->job, sizeof(page->job), "%s", config->job);
     snprintf(page->host, sizeof(page->host), "%s", config->host);
     snprintf(page->backend, sizeof(page->backend), "%s", config->backend);
@@ -96,8 +102,8 @@ static void page_fill(struct symm_sight *sight, const struct symm_sight_config *
 /* Files for tools are made of the page, which SYMM_SIGHT=0 leaves out. */
 static symm_status refuse_files(void)
 {
-    static const enum symm_option files[] = {SYMM_OPTION_METRICS_FILE,
-                                             SYMM_OPTION_DUMP};
+    static const enum symm_option files[] = {SYMM_OPTION_METRICS_FILE, SYMM_OPTION_DUMP,
+                                             SYMM_OPTION_TRACE};
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         if (symm__option(files[i]))
@@ -106,6 +112,20 @@ static symm_status refuse_files(void)
                               "of; unset one of them",
                               symm__options[files[i]].name);
     return SYMM_OK;
+}
+
+/* Which calls are timed, and by which clock: a trace by the one that the ranks of a host share. */
+static void take_times(struct symm_sight *sight, bool all)
+{
+    const bool trace = symm__option(SYMM_OPTION_TRACE) != NULL;
+
+    sight->tsc = !trace && symm__ticks_steady();
+    if (all || trace)
+        sight->untimed = 0;
+    else if (symm__option(SYMM_OPTION_METRICS_FILE))
+        sight->untimed = SAMPLED;
+    else
+        sight->untimed = NEVER_TIMED;
 }
 
 symm_status symm__sight_open(const struct symm_sight_config *config,
@@ -138,15 +158,15 @@ symm_status symm__sight_open(const struct symm_sight_config *config,
                   config->rank, strerror(error));
         return SYMM_OK;
     }
-    made->tsc = symm__ticks_steady();
-    made->untimed = level == 1                               ? 0
-                    : symm__option(SYMM_OPTION_METRICS_FILE) ? SAMPLED
-                                                             : NEVER_TIMED;
+    take_times(made, level == 1);
     pthread_mutex_init(&made->lock, NULL);
-    page_fill(made, config, level == 1);
+    page_fill(made, config);
     status = symm__sight_save_open(made, config);
     if (status == SYMM_OK)
         status = symm__metrics_open(made, config);
+    if (status == SYMM_OK)
+        status = symm__trace_open(made);
+    made->hooks = made->trace != NULL;
     if (status == SYMM_OK)
         status = symm__sight_start(made);
     if (status != SYMM_OK) {
@@ -169,6 +189,7 @@ void symm__sight_close(struct symm_sight *sight)
         return;
     symm__sight_stop(sight);
     symm__metrics_close(sight->metrics);
+    symm__trace_close(sight->trace);
     munmap(sight->page, sizeof(*sight->page));
     close(sight->fd);
     pthread_mutex_destroy(&sight->lock);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "sight/metrics.h"
+#include "sight/trace.h"
 #include "util/text.h"
 
 /* ---- Sites ----------------------------------------------------------------------------- */
@@ -43,6 +44,7 @@ static uint32_t add_site(struct symm_sight *sight, const struct symm_sight_what 
     put_text(site->reason, sizeof(site->reason), what->reason);
     put_text(site->name, sizeof(site->name), what->name);
     __atomic_store_n(&site->id, id, __ATOMIC_RELEASE);
+    symm__trace_site(sight->trace, site);
     __atomic_store_n(&sight->page->sites, id, __ATOMIC_RELEASE);
     return id;
 }
@@ -114,6 +116,7 @@ void symm__sight_failure(struct symm_sight *sight, uint32_t team_uid,
     if (!sight)
         return;
     symm__metrics_failed(sight->metrics, status);
+    symm__trace_failed(sight->trace, team_uid, status, sentence, symm__ticks_ns());
     pthread_mutex_lock(&sight->lock);
     at = sight->page->failures;
     if (at < SYMM_SIGHT_FAILURES) {
@@ -169,7 +172,7 @@ void symm__sight_wait_for(struct symm_sight *sight, struct symm_sight_wait *wait
 {
     uint64_t now;
 
-    if (!wait)
+    if (!wait || missing == 0) /* all have arrived: the wait is about to end */
         return;
     now = symm__ticks_ns();
     symm__metrics_waited(sight->metrics, ranks, missing, now - *looked_of(sight, wait),
@@ -188,6 +191,7 @@ void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait
     if (wait->missing > 0 && wait->missing <= SYMM_SIGHT_AWAITED)
         symm__metrics_waited(sight->metrics, wait->awaited, wait->missing,
                              symm__ticks_ns() - *looked_of(sight, wait), false);
+    symm__trace_waited(sight->trace, wait, symm__ticks_ns());
     __atomic_store_n(&wait->since, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&wait->claimed, 0, __ATOMIC_RELEASE);
 }

@@ -20,6 +20,7 @@
 #define SYMM_SIGHT_KNOWN 256 /* a power of two */
 
 struct symm_metrics;
+struct symm_trace;
 struct symm_sight_writer;
 
 struct symm_sight {
@@ -27,6 +28,7 @@ struct symm_sight {
     uint64_t
         untimed; /* a call is timed if symm__sight_mix of its number has none of these */
     bool tsc;
+    bool hooks; /* each call goes to symm__sight_hook_..., too */
     int fd;
     char *dump;           /* SYMM_DUMP's file; NULL: none is left; owned */
     pthread_mutex_t lock; /* guards sites and failures */
@@ -34,6 +36,7 @@ struct symm_sight {
     uint32_t known[SYMM_SIGHT_KNOWN];  /* atomic: ids of sites, by their keys */
     uint64_t looked[SYMM_SIGHT_WAITS]; /* up to when a wait has been counted */
     struct symm_metrics *metrics;      /* SYMM_METRICS_FILE; NULL: not set */
+    struct symm_trace *trace;          /* SYMM_TRACE; NULL: not set */
     struct symm_sight_writer *writer;  /* NULL: no file is written */
 };
 
@@ -96,6 +99,17 @@ void symm__sight_wait_for(struct symm_sight *sight, struct symm_sight_wait *wait
                           const int *ranks, int missing);
 void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait);
 
+/* "JOB" as a part of a file's name. */
+void symm__sight_job(const char *job, char *name, size_t bytes);
+
+/* hooks.c: what follows each call while sight->hooks is set. */
+void symm__sight_hook_begin(const struct symm_sight *sight, uint64_t number,
+                            const struct symm_sight_call *call,
+                            enum symm_sight_state state);
+void symm__sight_hook_run(const struct symm_sight *sight, uint64_t number);
+void symm__sight_hook_end(const struct symm_sight *sight, uint64_t number,
+                          enum symm_sight_state state);
+
 /* writer.c: starts the thread that writes files, if there are any. */
 symm_status symm__sight_start(struct symm_sight *sight) SYMM_MUST_CHECK;
 
@@ -151,6 +165,8 @@ static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
     /* Calls of a site follow each other but for one-sided ones, of which a count may be lost. */
     __atomic_store_n(&site->calls, __atomic_load_n(&site->calls, __ATOMIC_RELAXED) + 1,
                      __ATOMIC_RELAXED);
+    if (__builtin_expect(sight->hooks, 0))
+        symm__sight_hook_begin(sight, number, call, state);
     return number;
 }
 
@@ -185,6 +201,8 @@ static inline void symm__sight_run(const struct symm_sight *sight, uint64_t numb
 {
     struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
 
+    if (sight && __builtin_expect(sight->hooks, 0))
+        symm__sight_hook_run(sight, number);
     if (!call)
         return;
     if (__atomic_load_n(&call->begin, __ATOMIC_RELAXED) != 0)
@@ -197,6 +215,8 @@ static inline void symm__sight_end(const struct symm_sight *sight, uint64_t numb
 {
     struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
 
+    if (sight && __builtin_expect(sight->hooks, 0)) /* newer calls may have its place */
+        symm__sight_hook_end(sight, number, state);
     if (!call)
         return;
     if (__atomic_load_n(&call->begin, __ATOMIC_RELAXED) != 0)

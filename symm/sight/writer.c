@@ -4,6 +4,7 @@
  * turn, so that what the files say at symm_finalize is exact.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,10 +12,13 @@
 #include "sight/metrics.h"
 #include "sight/metrics_file.h"
 #include "sight/sight.h"
+#include "sight/trace_file.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/status.h"
 #include "util/thread.h"
+
+#define TRACE_SECONDS 0.01 /* between two writings of the trace */
 
 struct symm_sight_writer {
     pthread_t thread;
@@ -23,29 +27,40 @@ struct symm_sight_writer {
     bool stop; /* guarded by lock */
 };
 
+/* Until `due`, or until the thread is to stop. */
+static bool rest(struct symm_sight_writer *writer, double due)
+{
+    const struct timespec until = symm__until(due - symm__now());
+    bool stop;
+
+    pthread_mutex_lock(&writer->lock);
+    while (!writer->stop &&
+           pthread_cond_timedwait(&writer->wake, &writer->lock, &until) != ETIMEDOUT)
+        ;
+    stop = writer->stop;
+    pthread_mutex_unlock(&writer->lock);
+    return stop;
+}
+
 static void *run(void *arg)
 {
     struct symm_sight *sight = arg;
-    struct symm_sight_writer *writer = sight->writer;
-    double metrics_due = 0;
+    struct symm_metrics *metrics = sight->metrics;
+    double due = metrics ? symm__now() + metrics->interval : INFINITY;
     bool stop;
 
     symm__log_rank(sight->page->rank);
     do {
-        struct timespec until;
-
-        if (sight->metrics)
-            metrics_due = symm__now() + sight->metrics->interval;
-        until = symm__until(metrics_due - symm__now());
-        pthread_mutex_lock(&writer->lock);
-        while (!writer->stop && pthread_cond_timedwait(&writer->wake, &writer->lock,
-                                                       &until) != ETIMEDOUT)
-            ;
-        stop = writer->stop;
-        pthread_mutex_unlock(&writer->lock);
-        if (sight->metrics)
+        stop = rest(sight->writer, sight->trace ? symm__now() + TRACE_SECONDS : due);
+        if (sight->trace)
+            symm__trace_write(sight);
+        if (metrics && (stop || symm__now() >= due)) {
             symm__metrics_write(sight);
+            due = symm__now() + metrics->interval;
+        }
     } while (!stop);
+    if (sight->trace)
+        symm__trace_finish(sight);
     return NULL;
 }
 
@@ -55,7 +70,7 @@ symm_status symm__sight_start(struct symm_sight *sight)
     pthread_condattr_t clock;
     int error;
 
-    if (!sight->metrics)
+    if (!sight->metrics && !sight->trace)
         return SYMM_OK;
     writer = calloc(1, sizeof(*writer));
     if (!writer)
@@ -82,7 +97,6 @@ void symm__sight_stop(struct symm_sight *sight)
 
     if (!writer)
         return;
-    sight->writer = NULL;
     if (sight->page->pid == (int32_t)getpid()) { /* a forked child has no such thread */
         pthread_mutex_lock(&writer->lock);
         writer->stop = true;
@@ -90,6 +104,7 @@ void symm__sight_stop(struct symm_sight *sight)
         pthread_mutex_unlock(&writer->lock);
         pthread_join(writer->thread, NULL);
     }
+    sight->writer = NULL;
     pthread_cond_destroy(&writer->wake);
     pthread_mutex_destroy(&writer->lock);
     free(writer);

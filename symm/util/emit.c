@@ -191,6 +191,8 @@ static void put_string(struct symm_emit *emit, const char *string)
 
 static void new_line(struct symm_emit *emit)
 {
+    if (emit->one_line)
+        return;
     put_byte(emit, '\n');
     for (int i = 0; i < emit->depth; i++)
         put_byte(emit, ' ');
@@ -293,6 +295,11 @@ void symm__emit_init_file(struct symm_emit *emit, enum symm_emit_format format,
 void symm__emit_init_fd(struct symm_emit *emit, enum symm_emit_format format, int fd)
 {
     init(emit, format, NULL, fd);
+}
+
+void symm__emit_one_line(struct symm_emit *emit)
+{
+    emit->one_line = true;
 }
 
 int symm__emit_finish(struct symm_emit *emit)

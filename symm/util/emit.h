@@ -35,6 +35,7 @@ struct symm_emit {
     int depth;   /* open maps and lists */
     bool keyed;  /* a key waits for its value */
     bool done;   /* the outermost value is complete */
+    bool one_line;
     size_t used; /* bytes in buffer */
     struct {
         bool is_map;
@@ -47,6 +48,8 @@ struct symm_emit {
 void symm__emit_init_file(struct symm_emit *emit, enum symm_emit_format format,
                           FILE *file);
 void symm__emit_init_fd(struct symm_emit *emit, enum symm_emit_format format, int fd);
+/* JSON: all of it on one line, which ends in the newline that symm__emit_finish writes. */
+void symm__emit_one_line(struct symm_emit *emit);
 /* Ends the text and flushes it. 0, or the errno of the first failure. */
 int symm__emit_finish(struct symm_emit *emit);
 

@@ -79,6 +79,10 @@
     X(METRICS_INTERVAL, SECONDS, "5", "between two writings of SYMM_METRICS_FILE")     \
     X(DUMP, STRING, "",                                                                \
       "folder in which each rank leaves its last calls when a team fails")             \
+    X(TRACE, STRING, "",                                                               \
+      "folder, or file with %r, for a trace of calls that Perfetto shows")             \
+    X(TRACE_SAMPLE, INTEGER, "1", "one call in so many is in the trace")               \
+    X(TRACE_LIMIT, INTEGER, "1000000", "calls that a rank's trace has at most")        \
     X(EPOCH_START, INTEGER, "0",                                                       \
       "first epoch of every channel; for tests of the wrap")                           \
     X(COSTS, STRING, "",                                                               \

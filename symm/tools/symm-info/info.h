@@ -16,4 +16,7 @@
  */
 int symm__info_probe(FILE *file, struct symm_emit *emit);
 
+/* symm-info trace: argv[0] is "trace". Returns the exit status. */
+int symm__info_trace(int argc, char **argv);
+
 #endif

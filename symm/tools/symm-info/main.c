@@ -442,7 +442,9 @@ static void usage(FILE *file)
                   "  --probe     prove by use what the library needs (about a second)\n"
                   "  --json      as one JSON object\n"
                   "  --version   the version alone\n"
-                  "Without sections: all of them, without the probe.\n");
+                  "Without sections: all of them, without the probe.\n"
+                  "symm-info trace [-o FILE] DIR merges the traces of a job "
+                  "(SYMM_TRACE).\n");
 }
 
 /* -1: go on; else the exit status. */
@@ -503,6 +505,8 @@ int main(int argc, char **argv)
     args_guard_streams();
     if (argc > 1 && strcmp(argv[1], "dump") == 0)
         return flush_output(symm__info_dump(argc - 1, argv + 1));
+    if (argc > 1 && strcmp(argv[1], "trace") == 0)
+        return flush_output(symm__info_trace(argc - 1, argv + 1));
     status = parse(argc, argv, &show);
     if (status >= 0)
         return flush_output(status);
