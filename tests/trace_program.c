@@ -18,6 +18,7 @@
 #include "symm/symm.h"
 
 static int rank;
+static float *data; /* symmetric memory */
 
 static void check(symm_status status, const char *what)
 {
@@ -30,7 +31,6 @@ static void check(symm_status status, const char *what)
 static symm_status reduce(symm_team *team, const char *site, void *stream,
                           double timeout)
 {
-    static float data[2];
     const symm_call call = {
         .size = sizeof(call), .site = site, .stream = stream, .timeout = timeout};
 
@@ -79,18 +79,12 @@ static void others(symm_team *world, int size, int argc, char **argv)
 {
     const int puts = argument(argc, argv, "puts");
     const int barriers = argument(argc, argv, "barriers");
-    symm_buffer *buffer;
 
-    check(symm_buffer_alloc(world, 64, &buffer), "alloc");
-    check(symm_rendezvous(world), "rendezvous");
     for (int i = 0; i < puts; i++)
-        check(symm_put(world, symm_buffer_ptr(buffer), symm_buffer_ptr(buffer), 64,
-                       (rank + 1) % size, NULL, NULL),
-              "put");
+        check(symm_put(world, data, data, 64, (rank + 1) % size, NULL, NULL), "put");
     for (int i = 0; i < barriers; i++)
         check(symm_barrier(world, NULL, NULL), "barrier");
     check(symm_barrier(world, NULL, NULL), "last barrier");
-    symm_buffer_release(buffer);
     report("put", puts);
     report("barrier", barriers + 1);
 }
@@ -113,12 +107,16 @@ int main(int argc, char **argv)
 {
     symm_config config = {.size = sizeof(config)};
     symm_info info = {.size = sizeof(info)};
-    int made;
+    symm_buffer *buffer;
     symm_ctx *ctx;
+    int made;
 
     check(symm_init(&config, &ctx), "init");
     check(symm_ctx_info(ctx, &info), "info");
     rank = info.rank;
+    check(symm_buffer_alloc(symm_team_world(ctx), 64, &buffer), "alloc");
+    check(symm_rendezvous(symm_team_world(ctx)), "rendezvous");
+    data = symm_buffer_ptr(buffer);
     made = all_reduces(ctx, argc, argv);
     others(symm_team_world(ctx), info.world_size, argc, argv);
     if (argument(argc, argv, "fail"))
@@ -129,6 +127,7 @@ int main(int argc, char **argv)
         sleep(1); /* so much longer than the trace takes */
         raise(SIGKILL);
     }
+    symm_buffer_release(buffer);
     symm_finalize(ctx);
     return 0;
 }
