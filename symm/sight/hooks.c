@@ -1,26 +1,61 @@
 /* SPDX-License-Identifier: MIT */
-/* hooks.c - what follows each call of a rank: its trace. See sight.h. */
+/* hooks.c - what follows each call of a rank: its trace, its NVTX range. See sight.h. */
+#include "sight/nvtx.h"
 #include "sight/sight.h"
 #include "sight/trace.h"
 
-void symm__sight_hook_begin(const struct symm_sight *sight, uint64_t number,
+static void push(struct symm_sight *sight, uint64_t number, uint32_t id)
+{
+    const struct symm_sight_site *site = &sight->page->site[id % SYMM_SIGHT_SITES];
+
+    if (symm__nvtx_push(sight->nvtx, number, id))
+        return;
+    pthread_mutex_lock(
+        &sight->lock); /* so that no other site takes its place meanwhile */
+    if (site->id == id)
+        symm__nvtx_site(sight->nvtx, site);
+    pthread_mutex_unlock(&sight->lock);
+    (void)symm__nvtx_push(sight->nvtx, number, id);
+}
+
+void symm__sight_hooks_open(struct symm_sight *sight)
+{
+    sight->nvtx = symm__nvtx_open();
+    sight->hooks = sight->trace || sight->nvtx;
+}
+
+void symm__sight_hooks_close(struct symm_sight *sight)
+{
+    symm__nvtx_close(sight->nvtx);
+    sight->nvtx = NULL;
+}
+
+void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number,
                             const struct symm_sight_call *call,
                             enum symm_sight_state state)
 {
     if (sight->trace)
         symm__trace_begin(sight->trace, number, call->site, call->epoch, state,
                           call->begin);
+    if (sight->nvtx && state == SYMM_SIGHT_QUEUED)
+        symm__nvtx_queued(sight->nvtx, number, call->site);
+    else if (sight->nvtx)
+        push(sight, number, call->site);
 }
 
-void symm__sight_hook_run(const struct symm_sight *sight, uint64_t number)
+void symm__sight_hook_run(struct symm_sight *sight, uint64_t number)
 {
     if (sight->trace)
         symm__trace_run(sight->trace, number, symm__ticks_ns());
+    if (sight->nvtx)
+        push(sight, number, symm__nvtx_queued_site(sight->nvtx, number));
 }
 
-void symm__sight_hook_end(const struct symm_sight *sight, uint64_t number,
+void symm__sight_hook_end(struct symm_sight *sight, uint64_t number,
                           enum symm_sight_state state)
 {
+    if (sight->nvtx)
+        symm__nvtx_pop(sight->nvtx, number);
     if (sight->trace)
         symm__trace_end(sight->trace, number, state, symm__ticks_ns());
 }

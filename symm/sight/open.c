@@ -166,7 +166,7 @@ symm_status symm__sight_open(const struct symm_sight_config *config,
         status = symm__metrics_open(made, config);
     if (status == SYMM_OK)
         status = symm__trace_open(made);
-    made->hooks = made->trace != NULL;
+    symm__sight_hooks_open(made);
     if (status == SYMM_OK)
         status = symm__sight_start(made);
     if (status != SYMM_OK) {
@@ -188,6 +188,7 @@ void symm__sight_close(struct symm_sight *sight)
     if (!sight)
         return;
     symm__sight_stop(sight);
+    symm__sight_hooks_close(sight);
     symm__metrics_close(sight->metrics);
     symm__trace_close(sight->trace);
     munmap(sight->page, sizeof(*sight->page));

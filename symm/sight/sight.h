@@ -20,6 +20,7 @@
 #define SYMM_SIGHT_KNOWN 256 /* a power of two */
 
 struct symm_metrics;
+struct symm_nvtx;
 struct symm_trace;
 struct symm_sight_writer;
 
@@ -37,6 +38,7 @@ struct symm_sight {
     uint64_t looked[SYMM_SIGHT_WAITS]; /* up to when a wait has been counted */
     struct symm_metrics *metrics;      /* SYMM_METRICS_FILE; NULL: not set */
     struct symm_trace *trace;          /* SYMM_TRACE; NULL: not set */
+    struct symm_nvtx *nvtx;            /* NULL: no profiler asks for ranges */
     struct symm_sight_writer *writer;  /* NULL: no file is written */
 };
 
@@ -102,12 +104,14 @@ void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait
 /* "JOB" as a part of a file's name. */
 void symm__sight_job(const char *job, char *name, size_t bytes);
 
-/* hooks.c: what follows each call while sight->hooks is set. */
-void symm__sight_hook_begin(const struct symm_sight *sight, uint64_t number,
+/* hooks.c: what follows each call while sight->hooks is set: its trace, its NVTX range. */
+void symm__sight_hooks_open(struct symm_sight *sight);
+void symm__sight_hooks_close(struct symm_sight *sight);
+void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number,
                             const struct symm_sight_call *call,
                             enum symm_sight_state state);
-void symm__sight_hook_run(const struct symm_sight *sight, uint64_t number);
-void symm__sight_hook_end(const struct symm_sight *sight, uint64_t number,
+void symm__sight_hook_run(struct symm_sight *sight, uint64_t number);
+void symm__sight_hook_end(struct symm_sight *sight, uint64_t number,
                           enum symm_sight_state state);
 
 /* writer.c: starts the thread that writes files, if there are any. */
@@ -197,7 +201,7 @@ static inline void symm__sight_timed(const struct symm_sight *sight,
 }
 
 /* A queued call runs now. */
-static inline void symm__sight_run(const struct symm_sight *sight, uint64_t number)
+static inline void symm__sight_run(struct symm_sight *sight, uint64_t number)
 {
     struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
 
@@ -210,7 +214,7 @@ static inline void symm__sight_run(const struct symm_sight *sight, uint64_t numb
     __atomic_store_n(&call->word, number << 8 | SYMM_SIGHT_RUNNING, __ATOMIC_RELEASE);
 }
 
-static inline void symm__sight_end(const struct symm_sight *sight, uint64_t number,
+static inline void symm__sight_end(struct symm_sight *sight, uint64_t number,
                                    enum symm_sight_state state)
 {
     struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
