@@ -53,7 +53,7 @@ static bool tell(struct symmrun_node *to, enum message type, uint32_t value,
         parts[1] = symm__seqpacket_part(at, part);
         wire = symm__tcp_send(to->tcp, parts + first, 2 - first,
                               symm__now() + SEND_SECONDS);
-        at += part;
+        at = part > 0 ? at + part : at; /* NULL: no data */
         bytes -= part;
         first = 1;
         room = SYMM_TCP_PACKET;
