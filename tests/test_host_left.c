@@ -18,8 +18,11 @@
 
 #include <cmocka.h>
 
+#include "core/team.h"
+
 enum left_call {
     LEFT_BARRIER,
+    LEFT_ARRIVED,
     LEFT_SIGNAL_WAIT,
     LEFT_RECV,
     LEFT_SPLIT,
@@ -28,13 +31,16 @@ enum left_call {
     LEFT_CALLS
 };
 
-static const char *const left_names[] = {"symm_barrier",     "symm_signal_wait",
-                                         "symm_recv",        "symm_team_split",
-                                         "symm_team_create", "symm_rendezvous"};
+static const char *const left_names[] = {
+    "symm_barrier",     "symm_barrier after rank 2 arrived",
+    "symm_signal_wait", "symm_recv",
+    "symm_team_split",  "symm_team_create",
+    "symm_rendezvous"};
 
 struct left {
     enum left_call call;
-    bool dies;         /* rank 2 */
+    bool dies; /* rank 2 */
+    pid_t victim;
     _Atomic int pairs; /* ranks that have the team of rank 1 and rank 2 */
     _Atomic int left;  /* rank 1 has finalized */
 };
@@ -47,6 +53,7 @@ static symm_status left_wait(symm_team *world, enum left_call call)
 
     switch (call) {
     case LEFT_BARRIER:
+    case LEFT_ARRIVED:
         return symm_barrier(world, NULL, NULL);
     case LEFT_SIGNAL_WAIT:
         return symm_signal_wait(world, 1, 3, NULL, NULL);
@@ -61,6 +68,21 @@ static symm_status left_wait(symm_team *world, enum left_call call)
     }
 }
 
+/* Waits until rank 2 has arrived in the barrier that this rank makes later. */
+static int kill_arrived(symm_team *world, pid_t victim)
+{
+    struct symm_state *state = &world->channel[0].state;
+    uint32_t next = state->epoch + 1;
+    uint64_t *word = &state->slots[2][next & 1].word;
+    double begin = harness_now();
+
+    while ((uint32_t)symm_device_word_load(word) != next) {
+        CHECK(harness_now() - begin < HARNESS_AMPLE);
+        harness_sleep(0.001);
+    }
+    return kill(victim, SIGKILL);
+}
+
 static int left_body(symm_ctx *none, void *arg)
 {
     struct left *s = arg;
@@ -73,10 +95,16 @@ static int left_body(symm_ctx *none, void *arg)
     CHECK_OK(symm_init(&config, &ctx));
     world = symm_team_world(ctx);
     CHECK_OK(symm_team_split(world, harness_rank() > 0, 0, &pair));
+    if (harness_rank() == 2)
+        s->victim = getpid();
     atomic_fetch_add(&s->pairs, 1);
     CHECK(harness_until(&s->pairs, 3));
+    if (harness_rank() == 2 && s->dies && s->call == LEFT_ARRIVED)
+        CHECK_OK(symm_barrier(world, NULL, NULL)); /* until rank 0 kills it */
     if (harness_rank() == 2 && s->dies)
         kill(getpid(), SIGKILL);
+    if (harness_rank() == 0 && s->dies && s->call == LEFT_ARRIVED)
+        CHECK_ZERO(kill_arrived(world, s->victim));
     if (harness_rank() == 1) {
         if (s->dies)
             CHECK_STATUS(symm_barrier(pair, NULL, NULL), SYMM_ERR_PEER_DEAD);

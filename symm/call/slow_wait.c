@@ -40,7 +40,7 @@ struct stall {
     const struct symm_args *args; /* NULL: a one-sided signal */
     struct symm_state *state;     /* NULL: a one-sided signal */
     struct symm_backoff wait;     /* for its word */
-    int sender, signal;           /* of a one-sided wait, with its site's name */
+    int signal;                   /* of a one-sided wait, with its site's name */
     const char *site;
     bool shown;                   /* control page's `waiting` is set */
     struct symm_sight_wait *seen; /* as tools see it; NULL: not yet */
@@ -94,30 +94,41 @@ static symm_status report_mismatch(const struct stall *stall, int member)
         symm__site_text(&stall->args->site, state->epoch, mine, sizeof(mine)));
 }
 
-static symm_status report_dead(const struct stall *stall, int member,
+/* A member has ended, which is why the awaited one does not come. */
+static symm_status report_dead(const struct stall *stall, int member, int awaited,
                                symm_status status, const char *why)
 {
     symm_team *team = stall->team;
-    char mine[176], name[64];
+    char mine[176], name[64], what[40] = "it";
 
-    if (!stall->state) {
-        char whose[32] = "its";
+    if (!stall->state)
+        snprintf(what, sizeof(what), "its signal %d", stall->signal);
+    if (member != awaited && stall->state)
+        snprintf(what, sizeof(what), "rank %d", team->world_rank[awaited]);
+    else if (member != awaited)
+        snprintf(what, sizeof(what), "rank %d's signal %d", team->world_rank[awaited],
+                 stall->signal);
+    if (stall->state)
+        symm__site_text(&stall->args->site, stall->state->epoch, mine, sizeof(mine));
+    else
+        symm__site_name_text(stall->site, mine, sizeof(mine));
+    return symm__team_fail(team, status,
+                           "rank %d %s while rank %d waited for %s at %s of %s",
+                           team->world_rank[member], why, team->ctx->rank, what, mine,
+                           symm__team_name(team, name, sizeof(name)));
+}
 
-        if (member != stall->sender)
-            snprintf(whose, sizeof(whose), "rank %d's",
-                     team->world_rank[stall->sender]);
-        return symm__team_fail(
-            team, status,
-            "rank %d %s while rank %d waited for %s signal %d at %s of %s",
-            team->world_rank[member], why, team->ctx->rank, whose, stall->signal,
-            symm__site_name_text(stall->site, mine, sizeof(mine)),
-            symm__team_name(team, name, sizeof(name)));
-    }
-    return symm__team_fail(
-        team, status, "rank %d %s while rank %d waited for it at %s of %s",
-        team->world_rank[member], why, team->ctx->rank,
-        symm__site_text(&stall->args->site, stall->state->epoch, mine, sizeof(mine)),
-        symm__team_name(team, name, sizeof(name)));
+/* A member has finalized: perhaps because another has died, and then that one is named. It had
+ * finalized before this look at the others. */
+static symm_status report_left(const struct stall *stall, int member,
+                               symm_status status, const char *why)
+{
+    const char *how;
+    int dead = -1;
+    symm_status death = symm__team_death(stall->team, &dead, &how);
+
+    return death == SYMM_OK ? report_dead(stall, member, member, status, why)
+                            : report_dead(stall, dead, member, death, how);
 }
 
 /* ---- One look at all peers ---------------------------------------------------------- */
@@ -155,7 +166,9 @@ static symm_status look_at(const struct stall *stall, int member, bool finished)
         return SYMM_OK;
     if (symm__team_record_of(team, member) != SYMM_OK)
         return symm__team_failed(team);
-    return report_dead(stall, member, status, why);
+    if (symm__process_finished(live))
+        return report_left(stall, member, status, why);
+    return report_dead(stall, member, member, status, why);
 }
 
 /* Finds two ranks that each block on the default stream in a team of both, whose call the other
@@ -417,9 +430,8 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
 {
     symm_team *team = stall->team;
     int rank = team->world_rank[peer];
-    const char *why = NULL, *how;
+    const char *why = NULL;
     symm_status status = symm__team_failed(team);
-    int dead;
 
     if (status == SYMM_OK)
         status = symm__team_record_of(team, peer);
@@ -433,13 +445,9 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
     /* It may have reported why it leaves before it ended. */
     if (!why || symm__team_record_of(team, peer) != SYMM_OK)
         return symm__team_failed(team);
-    if (symm__process_finished(&symm__near_control(team->ctx, rank)->live)) {
-        symm_status death = symm__team_death(team, &dead, &how);
-
-        if (death != SYMM_OK) /* which the peer may have left for */
-            return report_dead(stall, dead, death, how);
-    }
-    return report_dead(stall, peer, status, why);
+    if (symm__process_finished(&symm__near_control(team->ctx, rank)->live))
+        return report_left(stall, peer, status, why);
+    return report_dead(stall, peer, peer, status, why);
 }
 
 static symm_status signal_check(symm_team *team, int peer, int signal, uint64_t seen,
@@ -465,7 +473,6 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
         .wait = {.word = &pad->signals[symm__team_place(team, peer)][signal],
                  .wake = &pad->wake[SYMM_HOST_CHANNELS],
                  .timeout = timeout},
-        .sender = peer,
         .signal = signal,
         .site = site};
     uint64_t seen = 0;
