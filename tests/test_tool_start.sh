@@ -108,7 +108,33 @@ job 3 1 "$bin/symm-perf" all_reduce -b 8 -e 8
 none_ok "a wrong secret"
 has err1 "does not know the job's secret"
 has err0 "rank 1 has not joined the job"
+has err0 "rank 0 has refused a host: it does not know the job's secret"
 has err2 "rank 1 has not joined the job"
+
+# What answers at rank 0's port is of another version of the protocol, or another program.
+cat >stranger.py <<'END'
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    guest, _ = listener.accept()
+    guest.recv(40, socket.MSG_WAITALL)
+    guest.sendall(b"SYMJ\0\0\0\77" + bytes(40) if sys.argv[2] == "version" else b"HTTP/1.0 400")
+END
+if command -v python3 >/dev/null; then
+    left_out=0
+    for what in version program; do
+        port=$(free_port)
+        python3 stranger.py "$port" $what &
+        stranger=$!
+        of_host=()
+        job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8
+        { kill $stranger && wait $stranger; } 2>/dev/null
+        [ $what = version ] && wanted="rank 0 at 127.0.0.1:$port has another version of libsymm"
+        [ $what = program ] && wanted="what listens at 127.0.0.1:$port is no rank 0 that starts"
+        has err1 "$wanted"
+    done
+    left_out='' port=''
+fi
 
 of_host=([1]="-u SYMM_JOB_SECRET")
 job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8

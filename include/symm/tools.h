@@ -40,6 +40,37 @@ typedef struct symm_job_info {
 } symm_job_info;
 SYMM_API symm_status symm_job_detect(symm_job_info *job) SYMM_MUST_CHECK;
 
+/* One host of a job, as rank 0's host sees it. */
+typedef struct symm_host_report {
+    size_t size;
+    int rank;            /* the lowest one there; -1: not known */
+    int ranks;           /* that the launcher has there; 0: not known */
+    const char *name;    /* SYMM_HOST_ID, or the system's name; "" if not known, */
+    const char *address; /* from where it came, */
+    const char *version; /* of its libsymm */
+    double round_trip;   /* seconds: of the fastest of some messages there and back; */
+    double clock_offset; /* its system clock less that of rank 0's host, */
+    double clock_error;  /* give or take. NaN: not measured */
+    bool good;
+    const char *problem; /* a sentence that says what to do; "" if good */
+} symm_host_report;
+/*
+ * Looks at the hosts of the job that the launcher's variables describe, before it starts: does each
+ * reach rank 0's host, with the job's secret and the same version of the library; is the address
+ * at which it would listen reached from there; how far is its clock off. Called by every process
+ * that the launcher has started, one a host or one a rank; the lowest of each host speaks for it.
+ * On rank 0 `each` gets every host, those that fail and those that are missing, too; the strings
+ * are valid during the call. timeout in seconds, 0: 10. A clock that is off by more than half a
+ * second is a problem.
+ * SYMM_OK: all hosts are good. Else the error says what is wrong with the caller's own host or, on
+ * others, how many hosts have problems. SYMM_ERR_JOB: nothing says where rank 0 is, or there is
+ * no secret.
+ */
+SYMM_API symm_status symm_hosts_check(double timeout,
+                                      void (*each)(void *arg,
+                                                   const symm_host_report *host),
+                                      void *arg) SYMM_MUST_CHECK;
+
 /*
  * Binds the calling process, before it starts threads, to its share of the machine: the cores
  * of its allowed set, split evenly over local_size ranks in topology order, so that a rank

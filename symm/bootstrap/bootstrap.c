@@ -19,7 +19,6 @@
 #include "bootstrap/hosts.h"
 #include "bootstrap/socket_path.h"
 #include "bootstrap/tree.h"
-#include "net/siphash.h"
 #include "net/store_protocol.h"
 #include "oob/exchange.h"
 #include "util/clock.h"
@@ -622,20 +621,10 @@ symm_status symm__bootstrap_tree(const struct symm_bootstrap_run *run, const cha
                           "%d ranks are on this host: a host has at most %d",
                           local_size, SYMM_BOOTSTRAP_MAX);
     if (run->secret == NULL)
-        return symm__fail(
-            SYMM_ERR_JOB,
-            "a job over several hosts needs a secret, by which its ranks know "
-            "each other: set SYMM_JOB_SECRET to the same 32 hex digits on all "
-            "ranks (openssl rand -hex 16 makes them), or "
-            "SYMM_JOB_SECRET_FILE to a file of mode 0600 that holds them");
+        return symm__job_no_secret();
     if (run->size == 1)
         return symm__bootstrap_local(run, peer_fd);
-    /* A survivor of the job's last try, which has the same secret and port, is a stranger. */
-    for (uint64_t half = 0; half < 2; half++) {
-        const uint64_t text[2] = {run->series, half};
-        const uint64_t hash = symm__siphash(run->secret, text, sizeof(text));
-        memcpy(gathering.root_key + 8 * half, &hash, sizeof(hash));
-    }
+    symm__job_series_key(run->secret, run->series, SYMM_SERIES_JOB, gathering.root_key);
     return gather(&gathering, NULL, peer_fd);
 }
 

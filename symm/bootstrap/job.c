@@ -35,6 +35,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "net/siphash.h"
 #include "symm/tools.h"
 #include "util/abi.h"
 #include "util/hash.h"
@@ -677,6 +678,27 @@ static symm_status name_job(const struct launcher *launcher, struct symm_job *jo
         return key_symm(job->key, job_id);
     /* A job of one rank needs no key, so the launcher's variables may be incomplete. */
     return job->size == 1 ? key_process(job->key) : launcher->key(job->key);
+}
+
+symm_status symm__job_no_secret(void)
+{
+    return symm__fail(
+        SYMM_ERR_JOB,
+        "a job over several hosts needs a secret, by which its ranks know "
+        "each other: set SYMM_JOB_SECRET to the same 32 hex digits on all "
+        "ranks (openssl rand -hex 16 makes them), or "
+        "SYMM_JOB_SECRET_FILE to a file of mode 0600 that holds them");
+}
+
+void symm__job_series_key(const uint8_t secret[SYMM_SECRET_BYTES], uint64_t series,
+                          enum symm_series_use use, uint8_t key[SYMM_SECRET_BYTES])
+{
+    for (uint64_t half = 0; half < 2; half++) {
+        const uint64_t text[2] = {series, 2 * (uint64_t)use + half};
+        const uint64_t hash = symm__siphash(secret, text, sizeof(text));
+
+        memcpy(key + 8 * half, &hash, sizeof(hash));
+    }
 }
 
 symm_status symm__job_network(struct symm_job *job)

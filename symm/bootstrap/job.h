@@ -36,5 +36,14 @@ struct symm_job {
 symm_status symm__job_detect(struct symm_job *job) SYMM_MUST_CHECK;
 /* Of a job that the caller has described: secret and root, from the environment. */
 symm_status symm__job_network(struct symm_job *job) SYMM_MUST_CHECK;
+/* Fails: a job over several hosts has no secret, and how to give one. */
+symm_status symm__job_no_secret(void);
+
+/* What a key that is made of the secret is for. */
+enum symm_series_use { SYMM_SERIES_JOB, SYMM_SERIES_CHECK };
+/* A key of this try of the job: a survivor of the last try, which has the same secret and port, is
+ * a stranger. */
+void symm__job_series_key(const uint8_t secret[SYMM_SECRET_BYTES], uint64_t series,
+                          enum symm_series_use use, uint8_t key[SYMM_SECRET_BYTES]);
 
 #endif

@@ -77,7 +77,8 @@ struct join {
     struct symm_auth auth;
     struct symm_relay_link link;
     char why[96];
-    bool stranger;
+    enum symm_auth_said
+        answered; /* of what does not belong to the job; WAIT: nothing did */
     char why_failed[SYMM_ERROR_BYTES]; /* with as->failed */
 };
 
@@ -363,6 +364,13 @@ static const char *branch_move(struct join *join, struct branch *branch)
     return NULL;
 }
 
+/* Rank 0's sentence of those that have not joined says this, too. */
+static const char *misfit(struct join *join, const char *why)
+{
+    snprintf(join->refused, sizeof(join->refused), "%s", why);
+    return why;
+}
+
 /* The acceptors' `hear`. */
 static const char *hear_guest(void *user, struct symm_guest *at)
 {
@@ -385,8 +393,10 @@ static const char *hear_guest(void *user, struct symm_guest *at)
     case SYMM_AUTH_GONE:
     case SYMM_AUTH_FOREIGN: /* a relay of a host that has the table already */
         return "";
+    case SYMM_AUTH_VERSION:
+        return misfit(join, "it is of another version of libsymm");
     default:
-        return "it does not know the job's secret, or is of another version";
+        return misfit(join, "it does not know the job's secret");
     }
     symm__auth_key(&join->protocol, &branch->auth, key);
     if (!symm__relay_link_open(&branch->link, at->fd, key, false))
@@ -562,7 +572,10 @@ static symm_status hear_above(struct join *join)
 
 static symm_status move_asked(struct join *join)
 {
-    switch (symm__auth_hear(&join->protocol, &join->auth, join->fd)) {
+    const enum symm_auth_said said =
+        symm__auth_hear(&join->protocol, &join->auth, join->fd);
+
+    switch (said) {
     case SYMM_AUTH_WAIT:
         return SYMM_OK;
     case SYMM_AUTH_DONE:
@@ -571,7 +584,7 @@ static symm_status move_asked(struct join *join)
         try_again(join, "it does not answer, or hangs up");
         return SYMM_OK;
     default:
-        join->stranger = true;
+        join->answered = said;
         try_again(join, "a stranger answers");
         return SYMM_OK;
     }
@@ -608,10 +621,21 @@ static symm_status move_above(struct join *join, bool ready)
 
 static symm_status not_reached(const struct join *join)
 {
-    if (join->stranger)
+    if (join->answered == SYMM_AUTH_KEY)
         return symm__fail(SYMM_ERR_REFUSED,
-                          "what listens at %s does not know the job's secret "
-                          "(SYMM_JOB_SECRET), or is of another version",
+                          "what listens at %s does not know the job's secret: give all "
+                          "hosts the same SYMM_JOB_SECRET, and each job a port of its "
+                          "own (SYMM_BOOTSTRAP_PORT)",
+                          join->as->root);
+    if (join->answered == SYMM_AUTH_VERSION)
+        return symm__fail(SYMM_ERR_REFUSED,
+                          "rank 0 at %s has another version of libsymm: install the "
+                          "same on all hosts",
+                          join->as->root);
+    if (join->answered != SYMM_AUTH_WAIT)
+        return symm__fail(SYMM_ERR_REFUSED,
+                          "what listens at %s is no rank 0 that starts: give the job a "
+                          "port that no other program uses (SYMM_BOOTSTRAP_PORT)",
                           join->as->root);
     if (join->stage == OPEN)
         return symm__fail(SYMM_ERR_TIMEOUT,

@@ -29,7 +29,8 @@
 /* Each section is written by one function: as members of the map that is open in `emit`, or,
  * if `emit` is NULL, as lines of text. */
 struct selection {
-    bool json, probe;
+    bool json, probe, hosts;
+    double timeout; /* of hosts; 0: the library's */
     bool library, cuda, job, options, limits, topology;
 };
 
@@ -431,20 +432,24 @@ static bool print_json(const struct selection *show, FILE *file)
 
 static void usage(FILE *file)
 {
-    fprintf(file, "usage: symm-info [--json] [--probe] [--cuda] [--job] [--options] "
-                  "[--topology]\n"
-                  "       symm-info dump ...: what running ranks do; see symm-info dump "
-                  "--help\n"
-                  "  --cuda      the CUDA driver, its devices, which reaches which\n"
-                  "  --job       the job as the launcher's variables tell it\n"
-                  "  --options   every SYMM_* variable\n"
-                  "  --topology  the machine\n"
-                  "  --probe     prove by use what the library needs (about a second)\n"
-                  "  --json      as one JSON object\n"
-                  "  --version   the version alone\n"
-                  "Without sections: all of them, without the probe.\n"
-                  "symm-info trace [-o FILE] DIR merges the traces of a job "
-                  "(SYMM_TRACE).\n");
+    fprintf(file,
+            "usage: symm-info [--json] [--probe] [--cuda] [--job] [--options] "
+            "[--topology]\n"
+            "       symm-info --hosts [--timeout SECONDS] [--json]\n"
+            "       symm-info dump ...: what running ranks do; see symm-info dump "
+            "--help\n"
+            "       symm-info trace [-o FILE] DIR: merges a job's traces (SYMM_TRACE)\n"
+            "  --cuda      the CUDA driver, its devices, which reaches which\n"
+            "  --job       the job as the launcher's variables tell it\n"
+            "  --options   every SYMM_* variable\n"
+            "  --topology  the machine\n"
+            "  --probe     prove by use what the library needs (about a second)\n"
+            "  --hosts     by a launcher, on all hosts: reachability, versions and\n"
+            "              clocks of the job's hosts\n"
+            "  --timeout   how long hosts may take to come (10)\n"
+            "  --json      as one JSON object\n"
+            "  --version   the version alone\n"
+            "Without sections: all of them, without the probe.\n");
 }
 
 /* -1: go on; else the exit status. */
@@ -454,6 +459,8 @@ static int parse(int argc, char **argv, struct selection *show)
     struct args_option options[] = {
         ARGS_ROW("json", 0, ARGS_FLAG, &show->json),
         ARGS_ROW("probe", 0, ARGS_FLAG, &show->probe),
+        ARGS_ROW("hosts", 0, ARGS_FLAG, &show->hosts),
+        ARGS_ROW("timeout", 0, ARGS_NUMBER, &show->timeout, .high = 3600),
         ARGS_ROW("cuda", 0, ARGS_FLAG, &show->cuda),
         ARGS_ROW("job", 0, ARGS_FLAG, &show->job),
         ARGS_ROW("options", 0, ARGS_FLAG, &show->options),
@@ -478,7 +485,17 @@ static int parse(int argc, char **argv, struct selection *show)
         usage(stderr);
         return 2;
     }
-    if (!show->probe && !show->cuda && !show->job && !show->options && !show->topology)
+    if (show->hosts
+            ? show->probe || show->cuda || show->job || show->options || show->topology
+            : show->timeout > 0) {
+        fprintf(stderr, "symm-info: %s\n",
+                show->hosts ? "--hosts is for all hosts, and does not go with sections"
+                            : "--timeout belongs to --hosts");
+        usage(stderr);
+        return 2;
+    }
+    if (!show->hosts && !show->probe && !show->cuda && !show->job && !show->options &&
+        !show->topology)
         show->library = show->cuda = show->job = show->options = show->limits =
             show->topology = true;
     return -1;
@@ -511,6 +528,8 @@ int main(int argc, char **argv)
     if (status >= 0)
         return flush_output(status);
     symm_log_sink(drop_line, NULL);
+    if (show.hosts)
+        return flush_output(symm__info_hosts(stdout, show.json, show.timeout) ? 0 : 1);
     bool good = show.json ? print_json(&show, stdout) : show_all(&show, stdout, NULL);
     return flush_output(good ? 0 : 1);
 }
