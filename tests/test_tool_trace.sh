@@ -171,12 +171,14 @@ if [ -e "$BUILD_DIR/lib/libfake_cuda.so" ]; then
             >"$folder/kernels/$(basename "$file" .cu).fatbin"
     done
     job 2 SYMM_BACKEND=cuda SYMM_CUDA_LIBRARY="$BUILD_DIR/lib/libfake_cuda.so" FAKE_CUDA_DEVICES=2 \
-        SYMM_KERNELS="$folder/kernels" -- calls=20 streams=20 puts=5 barriers=3
+        SYMM_KERNELS="$folder/kernels" -- calls=20 streams=20 puts=5 barriers=3 late=500
     [ "$status" = 0 ] || fail "CUDA: the program: $(cat "$folder/err")"
     slices ' (wait|failure) '
     same "CUDA"
-    [ "$(grep -h '"all_reduce"' "$folder"/trace/*.json | grep -c '"state": "launched"')" = 80 ] ||
+    [ "$(grep -h '"all_reduce"' "$folder"/trace/*.json | grep -c '"state": "launched"')" = 82 ] ||
         fail "CUDA: launches"
+    [ "$(cat "$folder"/trace/*.json | grep '"ph": "C"' | grep -c 'on the device: team 0')" -ge 2 ] ||
+        fail "CUDA: no track says how far the device is"
     merge && merged "CUDA"
 fi
 

@@ -198,10 +198,29 @@ void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait
 
 /* ---- How far the device is ----------------------------------------------------------------- */
 
+/* A counter track for each channel: replays of graphs have no slices. */
+static void trace_progress(struct symm_sight *sight,
+                           const struct symm_sight_progress *entry, uint64_t now)
+{
+    const struct symm_sight_page *page = sight->page;
+    char name[96];
+    int slot = 0;
+
+    while (slot < SYMM_SIGHT_TEAMS && page->team[slot].uid != entry->team_uid)
+        slot++;
+    snprintf(name, sizeof(name), "calls ended on the device: team %u%s%s, channel %u",
+             slot < SYMM_SIGHT_TEAMS ? page->team[slot].number : 0,
+             slot < SYMM_SIGHT_TEAMS && page->team[slot].name[0] ? " " : "",
+             slot < SYMM_SIGHT_TEAMS ? page->team[slot].name : "", entry->channel);
+    symm__trace_counter(sight->trace, name, entry->ended, now);
+}
+
 void symm__sight_progress(struct symm_sight *sight, uint32_t team_uid, int channel,
                           uint32_t ended, uint32_t launched)
 {
     struct symm_sight_progress *entry = NULL;
+    const uint64_t now = symm__ticks_ns();
+    bool changed;
 
     for (int i = 0; sight && i < SYMM_SIGHT_PROGRESS && !entry; i++) {
         struct symm_sight_progress *at = &sight->page->progress[i];
@@ -212,11 +231,14 @@ void symm__sight_progress(struct symm_sight *sight, uint32_t team_uid, int chann
     }
     if (!entry)
         return;
+    changed = entry->team_uid == 0 || entry->ended != ended;
     entry->channel = (uint32_t)channel;
     __atomic_store_n(&entry->ended, ended, __ATOMIC_RELAXED);
     __atomic_store_n(&entry->launched, launched, __ATOMIC_RELAXED);
-    __atomic_store_n(&entry->looked, symm__ticks_ns(), __ATOMIC_RELEASE);
+    __atomic_store_n(&entry->looked, now, __ATOMIC_RELEASE);
     __atomic_store_n(&entry->team_uid, team_uid, __ATOMIC_RELEASE);
+    if (changed)
+        trace_progress(sight, entry, now);
 }
 
 void symm__sight_progress_end(struct symm_sight *sight, uint32_t team_uid)
