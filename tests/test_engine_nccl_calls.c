@@ -198,6 +198,14 @@ static int by_itself(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_all_reduce(s.team, heap.device, heap.device, count, SYMM_FLOAT32,
                              SYMM_SUM, &call, NULL));
     CHECK(!strstr(symm_explain(s.team), "took engine"));
+    /* Only the root's input is read, so the choice must not depend on it. */
+    for (int i = 0; i < 2; i++) {
+        const void *in = i == 0 || s.rank == 0 ? heap.device : large.device;
+
+        CHECK_OK(symm_broadcast(s.team, in, heap.device, count, SYMM_FLOAT32, 0, &call,
+                                NULL));
+        CHECK(!strstr(symm_explain(s.team), "took engine"));
+    }
     /* In place, NCCL would write what it has not read yet. */
     CHECK_OK(symm_all_to_all(s.team, large.device, large.device, count / (size_t)s.n,
                              SYMM_FLOAT32, &call, NULL));
@@ -237,6 +245,75 @@ static void test_by_itself(void **state)
     (void)state;
     assert_int_equal(engine_run(by_itself, 2, HARNESS_PROCESSES, NULL, NULL, 0), 0);
     assert_int_equal(engine_run(by_itself, 3, HARNESS_THREADS, NULL, NULL, 0), 0);
+}
+
+#define STREAMS 2
+
+static symm_status large_sum(struct engine_stage *s, struct device_area *area,
+                             void *stream, const char *site)
+{
+    const symm_call call = {.size = sizeof(call), .stream = stream, .site = site};
+
+    return symm_all_reduce(s->team, area->device, area->device, LARGE / sizeof(float),
+                           SYMM_FLOAT32, SYMM_SUM, &call, NULL);
+}
+
+/* An element that began as `first` + rank, after so many sums over it. */
+static float sum_after(const struct engine_stage *s, int first, int sums)
+{
+    float sum = (float)(s->n * first + s->n * (s->n - 1) / 2);
+
+    while (--sums > 0)
+        sum *= (float)s->n;
+    return sum;
+}
+
+/* Streams that cross: an engine's operations on both would wait for each other. */
+static int crossed(symm_ctx *ctx, void *arg)
+{
+    static const char *const sites[STREAMS] = {"left", "right"};
+    struct engine_stage s;
+    struct device_area area[STREAMS];
+    void *streams[STREAMS];
+    int engines = 0;
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK_ZERO(device_area_open(&area[i], s.gpu, NULL, LARGE));
+        CHECK_OK(symm_stream_create(ctx, &streams[i]));
+        *(float *)(void *)area[i].host = (float)(10 * i + s.rank);
+        CHECK_ZERO(device_put(&area[i], 0, sizeof(float)));
+    }
+    for (int turn = 0; turn < 4; turn++)
+        for (int i = 0; i < STREAMS; i++) {
+            const int at = (i + s.rank + turn) % STREAMS;
+
+            CHECK_OK(large_sum(&s, &area[at], streams[at], sites[at]));
+        }
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_OK(symm_stream_synchronize(ctx, streams[i], HARNESS_AMPLE));
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK_OK(large_sum(&s, &area[i], streams[i], sites[i]));
+        engines += strstr(symm_explain(s.team), "took engine") != NULL;
+        CHECK(strstr(symm_explain(s.team), "took engine") ||
+              strstr(symm_explain(s.team), "serves another stream"));
+        CHECK_OK(symm_stream_synchronize(ctx, streams[i], HARNESS_AMPLE));
+        CHECK_ZERO(device_get(&area[i], 0, sizeof(float)));
+        CHECK(*(float *)(void *)area[i].host == sum_after(&s, 10 * i, 5));
+        device_area_close(&area[i]);
+        symm_stream_destroy(ctx, streams[i]);
+    }
+    CHECK_MESSAGE(engines == 1, "%d streams have the engine", engines);
+    engine_close(&s);
+    return 0;
+}
+
+static void test_crossed(void **state)
+{
+    (void)state;
+    assert_int_equal(engine_run(crossed, 2, HARNESS_PROCESSES, NULL, NULL, 0), 0);
+    assert_int_equal(engine_run(crossed, 3, HARNESS_THREADS, NULL, NULL, 0), 0);
 }
 
 /* ---- Teams, handles, graphs ------------------------------------------------------ */
@@ -389,8 +466,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives), cmocka_unit_test(test_by_itself),
-        cmocka_unit_test(test_teams), cmocka_unit_test(test_followed),
-        cmocka_unit_test(test_captured)};
+        cmocka_unit_test(test_crossed),     cmocka_unit_test(test_teams),
+        cmocka_unit_test(test_followed),    cmocka_unit_test(test_captured)};
     int failed;
 
     engine_suite();

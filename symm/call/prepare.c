@@ -218,11 +218,49 @@ static symm_status choose_planned(const symm_team *team, const struct symm_reque
                                            barriers, &entry->extra);
 }
 
+static symm_status choose_algorithm(const struct symm_select_query *query, bool norm,
+                                    struct symm_selection *answer, uint64_t *part)
+{
+    return norm ? symm__choose_norm(query, answer, part) : symm__choose(query, answer);
+}
+
+/*
+ * The engine's operations must come in one order on all ranks, and streams may cross. So on its own
+ * a team gives one channel's calls to the engine, and those of others only if nothing else can do
+ * them. Calls that name the engine are the caller's to order.
+ */
+static symm_status leave_engine(const struct symm_team_channel *channel,
+                                const struct symm_select_query *query, bool norm,
+                                struct symm_selection *answer, uint64_t *part)
+{
+    const symm_team *team = channel->team;
+    struct symm_select_query rest = *query;
+    struct symm_selection other;
+    uint64_t other_part = 0;
+    symm_status status;
+
+    if (answer->algorithm != SYMM_ALGORITHM_ENGINE || query->forced ||
+        !team->device_ops || team->device_ops->channel_engine(channel))
+        return SYMM_OK;
+    rest.engine = false;
+    status = choose_algorithm(&rest, norm, &other, &other_part);
+    if (status != SYMM_OK || symm__cuda_objection(&rest, other.algorithm))
+        return status;
+    *answer = other;
+    *part = other_part;
+    answer->fallback = true;
+    answer->reason = "the engine serves another stream of the team, and its operations "
+                     "on two would need one order on all ranks";
+    return SYMM_OK;
+}
+
 /* Takes algorithm and barriers from the plan, or chooses the algorithm. */
-static symm_status choose(const symm_team *team, const struct symm_request *rq,
-                          const symm_call *call, const struct symm_select_query *query,
+static symm_status choose(const struct symm_team_channel *channel,
+                          const struct symm_request *rq, const symm_call *call,
+                          const struct symm_select_query *query,
                           struct symm_prepared_call *entry)
 {
+    const symm_team *team = channel->team;
     struct symm_selection answer;
     uint64_t part = 0;
     symm_status status = find_planned(team, rq, call, entry);
@@ -231,10 +269,10 @@ static symm_status choose(const symm_team *team, const struct symm_request *rq,
         return status;
     if (entry->planned)
         status = choose_planned(team, rq, query, entry, &answer, &part);
-    else if (rq->norm)
-        status = symm__choose_norm(query, &answer, &part);
     else
-        status = symm__choose(query, &answer);
+        status = choose_algorithm(query, rq->norm != NULL, &answer, &part);
+    if (status == SYMM_OK && !entry->planned)
+        status = leave_engine(channel, query, rq->norm != NULL, &answer, &part);
     if (status != SYMM_OK)
         return status;
     if (!entry->planned && !rq->norm)
@@ -299,25 +337,27 @@ static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
 }
 
 /* A call that a graph captures within a bracket: chosen as if all memory were symmetric. */
-static symm_status choose_captured(symm_team *team, const struct symm_request *rq,
-                                   const symm_call *call,
+static symm_status choose_captured(const struct symm_team_channel *channel,
+                                   const struct symm_request *rq, const symm_call *call,
                                    const struct symm_checked *checked,
                                    const struct symm_select_query *query,
                                    struct symm_prepared_call *entry)
 {
+    symm_team *team = channel->team;
     struct symm_captured_array arrays[SYMM_CAPTURED_ARRAYS] = {{0}};
     struct symm_select_query direct = *query;
     bool taken = false;
     symm_status status;
 
     if (rq->kind == SYMM_KIND_BARRIER || rq->norm || symm__plan_find(team, call->site))
-        return choose(team, rq, call, query, entry);
+        return choose(channel, rq, call, query, entry);
     direct.in_symmetric = direct.out_symmetric = true;
-    status = choose(team, rq, call, &direct, entry);
+    status = choose(channel, rq, call, &direct, entry);
     if (status != SYMM_OK || !find_plain(team, rq, checked, entry->algorithm, arrays))
         return status;
     status = take_pointers(team, rq, arrays, entry, &taken);
-    return status != SYMM_OK || taken ? status : choose(team, rq, call, query, entry);
+    return status != SYMM_OK || taken ? status
+                                      : choose(channel, rq, call, query, entry);
 }
 
 /* ---- Kernels ------------------------------------------------------------------------ */
@@ -461,9 +501,9 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
     if (team->hierarchy)
         status = choose_hierarchical(team, &query, entry);
     else if (team->capturing && channel->captured)
-        status = choose_captured(team, rq, call, checked, &query, entry);
+        status = choose_captured(channel, rq, call, checked, &query, entry);
     else
-        status = choose(team, rq, call, &query, entry);
+        status = choose(channel, rq, call, &query, entry);
     if (status != SYMM_OK)
         return status;
     args->in = rq->in;

@@ -123,6 +123,9 @@ struct symm_device_ops {
      * channel is left. */
     symm_status (*channel_grow)(struct symm_team_channel *current, uint64_t bytes,
                                 struct symm_team_channel **channel);
+    /* Whether the engine serves this channel of the team: the first one for which a member asked,
+     * on all members. */
+    bool (*channel_engine)(const struct symm_team_channel *channel);
     /* The call is queued: peers may see so. */
     void (*channel_leave)(struct symm_team_channel *channel);
     /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */

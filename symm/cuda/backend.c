@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cuda/channel.h"
+#include "cuda/channel_table.h"
 #include "cuda/norm.h"
 #include "util/log.h"
 #include "util/status.h"
@@ -270,6 +271,7 @@ static const struct symm_device_ops device_ops = {
     .channel_find = symm__cuda_channel_find,
     .channel_claim = symm__cuda_channel_claim,
     .channel_grow = symm__cuda_channel_grow,
+    .channel_engine = symm__cuda_channel_engine,
     .channel_leave = symm__cuda_channel_leave,
     .channel_of = symm__cuda_channel_of,
     .reach = symm__cuda_call_reach,

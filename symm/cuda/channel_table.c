@@ -294,3 +294,16 @@ int symm__channel_grow(symm_team *team, const struct symm_team_channel *channel,
         __atomic_store_n(stays, channel->sequence, __ATOMIC_RELAXED);
     return c;
 }
+
+/* ---- The engine's channel ------------------------------------------------------------------ */
+
+/* relaxed: the word alone counts, and never changes again */
+bool symm__cuda_channel_engine(const struct symm_team_channel *channel)
+{
+    uint32_t *engine = &table_of(channel->team)->engine, seen = 0;
+    const uint32_t mine = (uint32_t)channel->index + 1;
+
+    return __atomic_compare_exchange_n(engine, &seen, mine, false, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED) ||
+           seen == mine;
+}

@@ -43,6 +43,9 @@ bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch);
 /* Final only with the table locked. */
 bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key);
 
+/* Slot of device_ops.h. */
+bool symm__cuda_channel_engine(const struct symm_team_channel *channel);
+
 /* Both with the table locked. */
 
 /* The channel of a key, or one for it: in the tier if possible (cuda_launch.h), else in any;

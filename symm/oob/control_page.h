@@ -61,7 +61,8 @@ struct symm_channel_table {
     uint64_t key[SYMM_CHANNELS];   /* 0: the channel is free */
     uint32_t stays[SYMM_CHANNELS]; /* up to this launch its stream stays there */
     uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that got no channel */
-    uint8_t reserved[768 - 8 - 12 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
+    uint32_t engine; /* 1 + the channel whose calls may go to the engine; 0: none yet */
+    uint8_t reserved[764 - 8 - 12 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
 };
 
 /*

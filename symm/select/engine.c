@@ -32,7 +32,8 @@ const char *symm__engine_objection(const struct symm_select_query *q)
     return NULL;
 }
 
-/* Algorithms that copy the data through pads or scratch. */
+/* Algorithms that copy the data through pads or scratch; also data that peers could read, where
+ * that is quicker. */
 static bool is_staged(enum symm_algorithm algorithm)
 {
     return algorithm == SYMM_ALGORITHM_COPY_IN || algorithm == SYMM_ALGORITHM_LL_PUSH ||
@@ -48,7 +49,8 @@ struct symm_selection symm__engine_or(const struct symm_select_query *q,
     if (symm__cuda_objection(q, answer.algorithm))
         return (struct symm_selection){SYMM_ALGORITHM_ENGINE,
                                        "the cuda backend has no kernel for it", true};
-    if (q->bytes >= ENGINE_BYTES && is_staged(answer.algorithm))
+    if (q->bytes >= ENGINE_BYTES && is_staged(answer.algorithm) &&
+        symm__memory_objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL))
         return (struct symm_selection){
             SYMM_ALGORITHM_ENGINE,
             "the memory is out of the peers' reach, and too large to be staged", true};
