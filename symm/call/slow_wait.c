@@ -326,7 +326,8 @@ static void show_tools(struct stall *stall)
         .team_uid = stall->team->uid,
         .channel = (uint32_t)channel->index,
         .bytes = stall->args->bytes,
-        .since = stall->wait.begin};
+        .since = stall->wait.begin,
+        .from = channel->shown};
     int missing[SYMM_MAX_LOCAL_RANKS], one;
     const int count = find_missing(stall, missing, &one);
 
@@ -417,6 +418,8 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
     }
     unshow(&stall);
     symm__sight_wait_end(stall.team->ctx->sight, stall.seen);
+    if (stall.seen)
+        channel->shown = symm__now();
     if (status != SYMM_OK)
         cancel_arrival(state);
     return status;

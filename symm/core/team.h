@@ -68,6 +68,7 @@ struct symm_team_channel {
     double timeout;    /* seconds, of the call that runs */
     double slow_since; /* when the call's first slow wait began, */
     bool waits_slowly; /* if one has */
+    double shown;      /* when the last wait that tools have seen ended */
     /* [SYMM_ENTRIES]: those of the cache, a plan's barriers, a captured call; owned. */
     struct symm_prepared_call *prepared;
     void *workspace;   /* call/workspace.h; NULL: none yet; owned */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "util/fence.h"
 #include "util/text.h"
 #include "util/ticks.h"
 
@@ -47,7 +48,7 @@ static bool read_whole(int fd, void *to, size_t bytes)
         at += (size_t)got;
     }
     /* The next copy is later than this one; pread on its own says nothing of that. */
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    symm__process_fence(__ATOMIC_SEQ_CST);
     return true;
 }
 

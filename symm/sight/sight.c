@@ -25,7 +25,7 @@ static uint32_t add_site(struct symm_sight *sight, const struct symm_sight_what 
     symm__metrics_retire(sight->metrics, site);
     __atomic_store_n(&site->id, 0, __ATOMIC_RELAXED);
     /* release: a reader that finds one of the stores below does not find the old id */
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    symm__process_fence(__ATOMIC_RELEASE);
     site->team_uid = what->team_uid;
     site->key = what->key;
     site->root = what->root;
@@ -89,7 +89,7 @@ void symm__sight_team(struct symm_sight *sight, int slot, uint32_t uid, uint32_t
     if (!team)
         return;
     __atomic_store_n(&team->uid, 0, __ATOMIC_RELAXED);
-    __atomic_thread_fence(__ATOMIC_RELEASE); /* as in add_site */
+    symm__process_fence(__ATOMIC_RELEASE); /* as in add_site */
     team->number = number;
     team->rank = rank;
     team->size = size;
@@ -131,10 +131,20 @@ void symm__sight_failure(struct symm_sight *sight, uint32_t team_uid,
 
 /* ---- Waits ------------------------------------------------------------------------------- */
 
+/* Of the thread that has claimed it. */
 static uint64_t *looked_of(struct symm_sight *sight, const struct symm_sight_wait *wait)
 {
-    return &sight
-                ->looked[wait - sight->page->wait]; /* the thread that has claimed it */
+    return &sight->looked[wait - sight->page->wait];
+}
+
+static uint64_t *from_of(struct symm_sight *sight, const struct symm_sight_wait *wait)
+{
+    return &sight->from[wait - sight->page->wait];
+}
+
+static uint64_t ns_of(double seconds)
+{
+    return (uint64_t)(seconds * 1e9);
 }
 
 struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
@@ -160,8 +170,9 @@ struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
     wait->missing = -1;
     put_text(wait->op, sizeof(wait->op), what->op);
     put_text(wait->name, sizeof(wait->name), what->name);
-    now = what->since > 0 ? (uint64_t)(what->since * 1e9) : symm__ticks_ns();
-    *looked_of(sight, wait) = now;
+    now = what->since > 0 ? ns_of(what->since) : symm__ticks_ns();
+    *from_of(sight, wait) = what->from > what->since ? ns_of(what->from) : now;
+    *looked_of(sight, wait) = *from_of(sight, wait);
     __atomic_store_n(&wait->since, now, __ATOMIC_RELEASE);
     return wait;
 }
@@ -191,7 +202,7 @@ void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait
     if (wait->missing > 0 && wait->missing <= SYMM_SIGHT_AWAITED)
         symm__metrics_waited(sight->metrics, wait->awaited, wait->missing,
                              symm__ticks_ns() - *looked_of(sight, wait), false);
-    symm__trace_waited(sight->trace, wait, symm__ticks_ns());
+    symm__trace_waited(sight->trace, wait, *from_of(sight, wait), symm__ticks_ns());
     __atomic_store_n(&wait->since, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&wait->claimed, 0, __ATOMIC_RELEASE);
 }

@@ -15,6 +15,7 @@
 
 #include "sight/page.h"
 #include "symm/symm.h"
+#include "util/fence.h"
 #include "util/ticks.h"
 
 #define SYMM_SIGHT_KNOWN 256 /* a power of two */
@@ -34,12 +35,13 @@ struct symm_sight {
     char *dump;           /* SYMM_DUMP's file; NULL: none is left; owned */
     pthread_mutex_t lock; /* guards sites and failures */
     uint32_t sites;
-    uint32_t known[SYMM_SIGHT_KNOWN];  /* atomic: ids of sites, by their keys */
-    uint64_t looked[SYMM_SIGHT_WAITS]; /* up to when a wait has been counted */
-    struct symm_metrics *metrics;      /* SYMM_METRICS_FILE; NULL: not set */
-    struct symm_trace *trace;          /* SYMM_TRACE; NULL: not set */
-    struct symm_nvtx *nvtx;            /* NULL: no profiler asks for ranges */
-    struct symm_sight_writer *writer;  /* NULL: no file is written */
+    uint32_t known[SYMM_SIGHT_KNOWN]; /* atomic: ids of sites, by their keys */
+    /* Nanoseconds: from when on, and up to when, a wait is counted as one of its own. */
+    uint64_t from[SYMM_SIGHT_WAITS], looked[SYMM_SIGHT_WAITS];
+    struct symm_metrics *metrics;     /* SYMM_METRICS_FILE; NULL: not set */
+    struct symm_trace *trace;         /* SYMM_TRACE; NULL: not set */
+    struct symm_nvtx *nvtx;           /* NULL: no profiler asks for ranges */
+    struct symm_sight_writer *writer; /* NULL: no file is written */
 };
 
 struct symm_sight_config {
@@ -59,6 +61,8 @@ struct symm_sight_what {
     bool fallback;
     uint64_t key; /* of calls that keep no id; 0: they do */
     double since; /* a wait's begin, as symm__now; 0: it begins now */
+    double
+        from; /* if later: before it the call has had another wait, which was shown */
 };
 
 /* *sight is NULL if SYMM_SIGHT is 0, or if there is no memory for a page, which is logged. */
@@ -159,7 +163,7 @@ static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
 
     __atomic_store_n(&call->word, 0, __ATOMIC_RELAXED);
     /* release: a reader that finds one of the stores below does not find the old word */
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    symm__process_fence(__ATOMIC_RELEASE);
     __atomic_store_n(&call->begin, timed ? symm__sight_ticks(sight) : 0,
                      __ATOMIC_RELAXED);
     __atomic_store_n(&call->end, 0, __ATOMIC_RELAXED);

@@ -138,14 +138,15 @@ static void note_end(struct symm_trace *trace)
 }
 
 void symm__trace_waited(struct symm_trace *trace, const struct symm_sight_wait *wait,
-                        uint64_t now)
+                        uint64_t from, uint64_t now)
 {
     struct symm_trace_note *note =
-        trace ? note_begin(trace, SYMM_TRACE_WAIT, wait->since, now) : NULL;
+        trace ? note_begin(trace, SYMM_TRACE_WAIT, from, now) : NULL;
 
     if (!note)
         return;
     note->team_uid = wait->team_uid;
+    note->channel = wait->channel;
     note->epoch = wait->epoch;
     note->bytes = wait->bytes;
     note->value = wait->missing;

@@ -36,9 +36,9 @@ struct symm_trace_note {
     enum symm_trace_kind kind;
     uint64_t begin, end;
     int32_t thread;
-    uint32_t team_uid;
+    uint32_t team_uid, channel;
     int64_t
-        value; /* of a counter; a failure's status; of a wait the ranks awaited last, */
+        value; /* of a counter; status of a failure; ranks that a wait was last for, */
     int32_t awaited[SYMM_SIGHT_AWAITED]; /* of which these are the first */
     uint64_t bytes;
     uint32_t epoch;
@@ -82,7 +82,7 @@ void symm__trace_end(struct symm_trace *trace, uint64_t number,
 void symm__trace_site(struct symm_trace *trace, const struct symm_sight_site *site);
 /* The wait has ended, on the thread that has waited. */
 void symm__trace_waited(struct symm_trace *trace, const struct symm_sight_wait *wait,
-                        uint64_t now);
+                        uint64_t from, uint64_t now);
 void symm__trace_failed(struct symm_trace *trace, uint32_t team_uid, symm_status status,
                         const char *sentence, uint64_t now);
 /* A value of a counter track, at the time `now`. */
