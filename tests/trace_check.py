@@ -67,7 +67,8 @@ def ns(event, key):
 
 
 def check_rows(events):
-    """Slices of a row lie in each other or beside each other, waits in their calls."""
+    """Slices of a row lie in each other or beside each other, waits in their calls, but for the
+    rows of waits on a device."""
     rows = collections.defaultdict(list)
     for event in events:
         if event["ph"] == "X":
@@ -80,7 +81,7 @@ def check_rows(events):
                 stack.pop()
             if stack and begin - dur > stack[-1][0]:
                 refuse("a slice that ends after the one it is in", event)
-            if event["cat"] == "wait" and not (
+            if event["cat"] == "wait" and event["tid"] < 1000000000 and not (
                     stack and stack[-1][1]["cat"] == "call"
                     and stack[-1][1]["name"] == event["args"]["op"]):
                 refuse("a wait outside of its call", event)

@@ -3,10 +3,10 @@
  * trace_program.c - what the tests of SYMM_TRACE trace. Makes the calls of each kind that the
  * arguments ask for and prints, for each rank, "rank R OP N": how many slices there have to be.
  *
- *     trace_program [calls=N] [streams=N] [puts=N] [barriers=N] [late=MS] [fail] [die]
+ *     trace_program [calls=N] [streams=N] [puts=N] [barriers=N] [late=MS] [linger] [fail] [die]
  *
- * late: rank 1 comes so late to a call. fail: rank 1 leaves a call out, for a timeout. die: rank 1
- * is killed in the end.
+ * late: rank 1 comes so late to a call; linger: all sleep as long after it. fail: rank 1 leaves a
+ * call out, for a timeout. die: rank 1 is killed in the end.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -53,6 +53,11 @@ static void report(const char *op, int count)
         printf("rank %d %s %d\n", rank, op, count);
 }
 
+static void doze(int ms)
+{
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+}
+
 static int all_reduces(symm_ctx *ctx, int argc, char **argv)
 {
     symm_team *world = symm_team_world(ctx);
@@ -68,10 +73,15 @@ static int all_reduces(symm_ctx *ctx, int argc, char **argv)
         check(reduce(world, "queued", stream, 0), "all_reduce on a stream");
     check(symm_stream_synchronize(ctx, stream, 0), "synchronize");
     symm_stream_destroy(ctx, stream);
-    if (late > 0 && rank == 1)
-        nanosleep(&(struct timespec){late / 1000, late % 1000 * 1000000L}, NULL);
-    if (late > 0)
+    if (late > 0) {
+        if (rank == 1)
+            doze(late);
         check(reduce(world, "late", NULL, 0), "late all_reduce");
+        if (argument(argc, argv, "linger")) {
+            check(symm_stream_synchronize(ctx, NULL, 0), "synchronize");
+            doze(late);
+        }
+    }
     return calls + streams + (late > 0);
 }
 

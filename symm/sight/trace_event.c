@@ -63,17 +63,21 @@ static void key_text(struct symm_emit *emit, const char *key, const char *text)
         symm__emit_key_string(emit, key, text);
 }
 
+int symm__trace_team(const struct symm_sight_page *page, uint32_t uid)
+{
+    for (int i = 0; i < SYMM_SIGHT_TEAMS && uid != 0; i++)
+        if (__atomic_load_n(&page->team[i].uid, __ATOMIC_ACQUIRE) == uid)
+            return (int)page->team[i].number;
+    return -1;
+}
+
 static void key_team(struct symm_emit *emit, const struct symm_sight_page *page,
                      uint32_t uid)
 {
-    for (int i = 0; i < SYMM_SIGHT_TEAMS && uid != 0; i++) {
-        const struct symm_sight_team *team = &page->team[i];
+    const int number = symm__trace_team(page, uid);
 
-        if (__atomic_load_n(&team->uid, __ATOMIC_ACQUIRE) == uid) {
-            symm__emit_key_unsigned(emit, "team", team->number);
-            return;
-        }
-    }
+    if (number >= 0)
+        symm__emit_key_signed(emit, "team", number);
 }
 
 /* ---- Events ------------------------------------------------------------------------------ */
@@ -155,12 +159,18 @@ void symm__trace_put_head(FILE *file, const struct symm_sight_page *page,
 }
 
 void symm__trace_put_thread(FILE *file, const struct symm_sight_page *page,
-                            int32_t thread, bool worker)
+                            int32_t thread, enum symm_trace_row row)
 {
+    const int at = thread - SYMM_TRACE_DEVICE_ROWS;
     struct symm_emit emit;
     char name[64];
 
-    snprintf(name, sizeof(name), "%s %d", worker ? "stream" : "thread", thread);
+    if (row == SYMM_TRACE_DEVICE)
+        snprintf(name, sizeof(name), "device: team %d, channel %d", at / 1000,
+                 at % 1000);
+    else
+        snprintf(name, sizeof(name), "%s %d",
+                 row == SYMM_TRACE_STREAM ? "stream" : "thread", thread);
     begin(&emit, file, "thread_name", "M", page->rank, thread);
     open_args(&emit);
     symm__emit_key_string(&emit, "name", name);

@@ -11,10 +11,18 @@
 
 #define SYMM_TRACE_FORMAT "symm-trace/1"
 
+/* Rows of waits on a device, behind the ids of threads: + 1000 * number of the team + channel. */
+#define SYMM_TRACE_DEVICE_ROWS 1000000000
+
+enum symm_trace_row { SYMM_TRACE_THREAD, SYMM_TRACE_STREAM, SYMM_TRACE_DEVICE };
+
+/* The number of a team, -1 if it has gone. */
+int symm__trace_team(const struct symm_sight_page *page, uint32_t uid);
+
 void symm__trace_put_head(FILE *file, const struct symm_sight_page *page,
                           uint64_t sample);
 void symm__trace_put_thread(FILE *file, const struct symm_sight_page *page,
-                            int32_t thread, bool worker);
+                            int32_t thread, enum symm_trace_row row);
 void symm__trace_put_call(FILE *file, const struct symm_sight_page *page,
                           const struct symm_trace_call *call,
                           const struct symm_sight_site *site);

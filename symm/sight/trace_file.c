@@ -75,7 +75,7 @@ static FILE *next(struct batch *batch)
     return batch->file;
 }
 
-static void name_thread(struct batch *batch, int32_t thread, bool worker)
+static void name_thread(struct batch *batch, int32_t thread, enum symm_trace_row row)
 {
     struct symm_trace *trace = batch->sight->trace;
     const int most = (int)(sizeof(trace->named) / sizeof(trace->named[0]));
@@ -89,7 +89,7 @@ static void name_thread(struct batch *batch, int32_t thread, bool worker)
     trace->named[trace->threads++] = thread;
     file = next(batch);
     if (file)
-        symm__trace_put_thread(file, batch->sight->page, thread, worker);
+        symm__trace_put_thread(file, batch->sight->page, thread, row);
 }
 
 /* The site of a call; an empty one if its description has gone. */
@@ -118,7 +118,8 @@ static bool put_call(struct batch *batch, uint64_t number)
     if ((word & 0xff) == SYMM_SIGHT_QUEUED || (word & 0xff) == SYMM_SIGHT_RUNNING)
         return false;
     site = site_of(batch->sight, call->site);
-    name_thread(batch, call->thread, call->queued != 0);
+    name_thread(batch, call->thread,
+                call->queued ? SYMM_TRACE_STREAM : SYMM_TRACE_THREAD);
     file = next(batch);
     if (file)
         symm__trace_put_call(file, batch->sight->page, call, &site);
@@ -150,6 +151,22 @@ static void put_calls(struct batch *batch)
     }
 }
 
+static bool is_device(const struct symm_sight_page *page)
+{
+    return strcmp(page->backend, "host") != 0;
+}
+
+/* Waits on a device are seen by one thread, may overlap between channels, and do not lie in the
+ * calls' slices, which are launches: a channel's waits are a row of their own. */
+static int32_t device_row(const struct symm_sight_page *page,
+                          const struct symm_trace_note *note)
+{
+    const int team = symm__trace_team(page, note->team_uid);
+
+    return SYMM_TRACE_DEVICE_ROWS + (team < 0 ? 0 : team) % 1000000 * 1000 +
+           (int32_t)(note->channel % 1000);
+}
+
 static void put_notes(struct batch *batch)
 {
     struct symm_trace *trace = batch->sight->trace;
@@ -166,6 +183,10 @@ static void put_notes(struct batch *batch)
         }
         note = trace->note[i];
         pthread_mutex_unlock(&trace->lock);
+        if (note.kind == SYMM_TRACE_WAIT && is_device(batch->sight->page)) {
+            note.thread = device_row(batch->sight->page, &note);
+            name_thread(batch, note.thread, SYMM_TRACE_DEVICE);
+        }
         file = next(batch);
         if (file)
             symm__trace_put_note(file, batch->sight->page, &note);
