@@ -118,7 +118,7 @@ static bool first_step(const struct dump_sequence *sequence,
 
 static int find_steps(struct dump_sequence *sequence, uint32_t *step)
 {
-    uint32_t from = 0, first;
+    uint32_t from = 0, first = 0;
     bool cut = false;
     int count = 0, kept = 0;
 
