@@ -89,7 +89,7 @@ static void run_queued(struct symm_task *task)
     symm_status status = symm__team_failed(channel->team);
 
     symm__work_begin(queued->work, queued->timeout);
-    symm__sight_run(channel->team->ctx->sight, queued->seen);
+    symm__sight_run(channel->team->ctx->sight, queued->seen, channel->state.epoch + 1);
     channel->timeout = queued->timeout;
     channel->waits_slowly = false;
     if (status == SYMM_OK)

@@ -89,7 +89,7 @@ static void run_queued(struct symm_task *task)
     symm_status status;
 
     symm__work_begin(t->work, t->timeout);
-    symm__sight_run(t->team->ctx->sight, t->seen);
+    symm__sight_run(t->team->ctx->sight, t->seen, 0);
     status = perform(t);
     symm__seen_end(t->team, t->seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(t->work, status);

@@ -26,14 +26,15 @@ static inline uint64_t symm__seen_collective(const struct symm_team_channel *cha
 {
     struct symm_sight *sight = channel->team->ctx->sight;
     const bool device = channel->team->device_ops != NULL;
+    uint32_t epoch = 0;
 
     if (!sight)
         return 0;
     if (__builtin_expect(!symm__sight_knows(sight, entry->sight), 0))
         entry->sight = symm__seen_site(channel, entry);
-    return symm__sight_begin(sight, entry->sight,
-                             (device ? channel->sequence : channel->state.epoch) + 1,
-                             state);
+    if (state != SYMM_SIGHT_QUEUED) /* its step is not known before it runs */
+        epoch = (device ? channel->sequence : channel->state.epoch) + 1;
+    return symm__sight_begin(sight, entry->sight, epoch, state);
 }
 
 static inline void symm__seen_end(const symm_team *team, uint64_t number,

@@ -318,7 +318,7 @@ static void run_queued(struct symm_task *task)
     symm_status status;
 
     symm__work_begin(batch->work, batch->timeout);
-    symm__sight_run(batch->team->ctx->sight, batch->seen);
+    symm__sight_run(batch->team->ctx->sight, batch->seen, 0);
     status = run(batch, NULL, NULL);
     symm__seen_end(batch->team, batch->seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(batch->work, status);

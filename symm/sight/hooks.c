@@ -43,10 +43,10 @@ void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number,
         push(sight, number, call->site);
 }
 
-void symm__sight_hook_run(struct symm_sight *sight, uint64_t number)
+void symm__sight_hook_run(struct symm_sight *sight, uint64_t number, uint32_t epoch)
 {
     if (sight->trace)
-        symm__trace_run(sight->trace, number, symm__ticks_ns());
+        symm__trace_run(sight->trace, number, epoch, symm__ticks_ns());
     if (sight->nvtx)
         push(sight, number, symm__nvtx_queued_site(sight->nvtx, number));
 }

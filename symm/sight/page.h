@@ -32,7 +32,7 @@
 #define SYMM_SIGHT_WAITS    64
 #define SYMM_SIGHT_AWAITED  16 /* ranks of a wait that are listed */
 #define SYMM_SIGHT_FAILURES 16
-#define SYMM_SIGHT_PROGRESS 256 /* channels of teams */
+#define SYMM_SIGHT_PROGRESS 256        /* channels of teams */
 #define SYMM_SIGHT_CONTROL  UINT32_MAX /* the channel of exchanges over sockets */
 #define SYMM_SIGHT_NAME     96
 #define SYMM_SIGHT_SENTENCE 440
@@ -81,7 +81,8 @@ struct symm_sight_call {
     uint64_t word;       /* number of the call << 8 | state; 0: being written */
     uint64_t begin, end; /* ticks; 0: not timed, or not yet */
     uint32_t site;       /* id */
-    uint32_t epoch;      /* step of its channel; CUDA: launch of its channel */
+    uint32_t
+        epoch; /* step of its channel; CUDA: launch of it; 0: not known yet, none */
 };
 
 /* A wait that has lasted a few milliseconds. */

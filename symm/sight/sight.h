@@ -114,7 +114,7 @@ void symm__sight_hooks_close(struct symm_sight *sight);
 void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number,
                             const struct symm_sight_call *call,
                             enum symm_sight_state state);
-void symm__sight_hook_run(struct symm_sight *sight, uint64_t number);
+void symm__sight_hook_run(struct symm_sight *sight, uint64_t number, uint32_t epoch);
 void symm__sight_hook_end(struct symm_sight *sight, uint64_t number,
                           enum symm_sight_state state);
 
@@ -204,15 +204,17 @@ static inline void symm__sight_timed(const struct symm_sight *sight,
                      __ATOMIC_RELAXED);
 }
 
-/* A queued call runs now. */
-static inline void symm__sight_run(struct symm_sight *sight, uint64_t number)
+/* A queued call runs now, as that step of its channel; 0: it has none. */
+static inline void symm__sight_run(struct symm_sight *sight, uint64_t number,
+                                   uint32_t epoch)
 {
     struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
 
     if (sight && __builtin_expect(sight->hooks, 0))
-        symm__sight_hook_run(sight, number);
+        symm__sight_hook_run(sight, number, epoch);
     if (!call)
         return;
+    __atomic_store_n(&call->epoch, epoch, __ATOMIC_RELAXED);
     if (__atomic_load_n(&call->begin, __ATOMIC_RELAXED) != 0)
         __atomic_store_n(&call->begin, symm__sight_ticks(sight), __ATOMIC_RELAXED);
     __atomic_store_n(&call->word, number << 8 | SYMM_SIGHT_RUNNING, __ATOMIC_RELEASE);

@@ -80,13 +80,15 @@ void symm__trace_begin(struct symm_trace *trace, uint64_t number, uint32_t site,
     __atomic_store_n(&trace->order[index % SYMM_TRACE_CALLS], number, __ATOMIC_RELEASE);
 }
 
-void symm__trace_run(struct symm_trace *trace, uint64_t number, uint64_t now)
+void symm__trace_run(struct symm_trace *trace, uint64_t number, uint32_t epoch,
+                     uint64_t now)
 {
     struct symm_trace_call *call = call_of(trace, number);
 
     if (!call)
         return;
     call->begin = now;
+    call->epoch = epoch;
     call->thread = thread_id();
 }
 

@@ -73,7 +73,8 @@ struct symm_trace {
 /* A call begins or is queued, runs after it was queued, ends. */
 void symm__trace_begin(struct symm_trace *trace, uint64_t number, uint32_t site,
                        uint32_t epoch, enum symm_sight_state state, uint64_t now);
-void symm__trace_run(struct symm_trace *trace, uint64_t number, uint64_t now);
+void symm__trace_run(struct symm_trace *trace, uint64_t number, uint32_t epoch,
+                     uint64_t now);
 void symm__trace_end(struct symm_trace *trace, uint64_t number,
                      enum symm_sight_state state, uint64_t now);
 
