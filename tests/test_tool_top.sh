@@ -92,6 +92,25 @@ look
 [ "$status" = 1 ] || fail "without ranks: exit status $status"
 seen 'no rank was found'
 
+# ---- A rank that does not come ---------------------------------------------------------
+
+# hangs MODE SITE: all wait in SITE for rank 2, but rank 2 itself.
+hangs() {
+    start "$1"
+    until_seen "^ rank 2 at exchange '$2' \(world\): by rank 0, rank 1 and rank 3, for "
+    for rank in 0 1 3; do
+        seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world exchange '$2': running"
+    done
+    stop
+}
+
+hangs rendezvous '[a-z ]*rendezvous[a-z ]*'
+hangs split split
+start receive
+until_seen "^ rank 2 at recv 'message' \(world\): by rank 0, for "
+seen "^ 0 [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world recv 'message' 32 bytes, with rank 2 \(float32\): running"
+stop
+
 # ---- The command line ------------------------------------------------------------------
 
 "$bin/symm-top" --nonsense >"$folder/out" 2>"$folder/err"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "call/slow_wait.h"
+#include "core/control_wait.h"
 #include "core/failure.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -462,6 +463,28 @@ static symm_status slow_look(const struct run *run, bool expired)
                            text, run->timeout);
 }
 
+/* Shows tools which members hold up messages; any: those of a receive from any rank. */
+static void show_tools(const struct run *run, struct symm_control_wait *wait)
+{
+    const symm_team *team = run->team;
+    bool awaited[SYMM_MAX_LOCAL_RANKS] = {false};
+    int ranks[SYMM_MAX_LOCAL_RANKS], count = 0;
+
+    for (int i = 0; i < run->count; i++) {
+        const struct symm_message *m = &run->messages[i];
+
+        if (m->state == SYMM_MESSAGE_DONE)
+            continue;
+        for (int p = 0; p < team->size; p++)
+            if (p != team->rank && (p == m->peer || m->peer == SYMM_ANY_PEER))
+                awaited[p] = true;
+    }
+    for (int p = 0; p < team->size; p++)
+        if (awaited[p])
+            ranks[count++] = team->world_rank[p];
+    symm__control_wait_for(wait, ranks, count);
+}
+
 bool symm__ring_usable(const symm_team *team)
 {
     return !team->device_ops && !team->hierarchy;
@@ -481,6 +504,7 @@ symm_status symm__ring_run(symm_team *team, struct symm_message *messages, int c
         .word = &pad->rung, .wake = &pad->wake[WAKES], .timeout = timeout};
     uint32_t polls = 0; /* in a row that have moved nothing */
     bool slow = false;  /* they were too many: the wait's clock runs */
+    struct symm_control_wait shown = {0};
     symm_status status = symm__team_failed(team);
 
     for (int i = 0; i < count; i++)
@@ -504,11 +528,18 @@ symm_status symm__ring_run(symm_team *team, struct symm_message *messages, int c
             symm_device_pause();
             continue;
         }
-        if (!slow)
+        if (!slow) {
             wait.begin = symm__now(), wait.elapsed = 0, wait.turns = 0;
+            symm__control_wait_end(&shown);
+            shown = symm__control_wait(team->ctx, team->uid, what + strlen("symm_"), site);
+            shown.what.channel = 0; /* as the call has it */
+        }
         slow = true;
-        if (symm__back_off(&wait, seen))
+        if (symm__back_off(&wait, seen)) {
+            show_tools(&run, &shown);
             status = slow_look(&run, wait.elapsed >= timeout);
+        }
     }
+    symm__control_wait_end(&shown);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/control_wait.h"
 #include "sight/sight.h"
 #include "util/status.h"
 
@@ -85,7 +86,7 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
     team->before = 0;
     snprintf(step, sizeof(step), "%s (%s)", what,
              symm__team_name(team, name, sizeof(name)));
-    return symm__exchange(&team->ctx->oob, &exchange, messages);
+    return symm__control_exchange(team->ctx, team->uid, what, &exchange, messages);
 }
 
 void symm__team_show(const symm_team *team)

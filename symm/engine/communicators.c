@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/control_wait.h"
 #include "core/failure.h"
 #include "engine/comm_end.h"
 #include "engine/helper.h"
@@ -633,7 +634,7 @@ static symm_status pair_id(struct making *making, double timeout)
         .bytes = &wire,
         .bytes_count = sizeof(wire)};
 
-    status = symm__exchange(&team->ctx->oob, &exchange, messages);
+    status = symm__control_exchange(team->ctx, team->uid, step, &exchange, messages);
     if (status == SYMM_OK && messages[0].bytes_count != sizeof(wire))
         status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed id", world[0]);
     if (status == SYMM_OK)

@@ -4,7 +4,9 @@
  * collective as a kernel of the host backend, and what a failure makes of the team.
  */
 #include <stdio.h>
+#include <string.h>
 
+#include "core/control_wait.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "engine/runtime.h"
@@ -89,9 +91,10 @@ symm_status symm__engine_failed(symm_team *team, symm_status status, const char 
     return symm__team_failed(team);
 }
 
-/* A call that waits in the engine. */
+/* A call that waits in the engine, which does not say for which ranks. */
 struct waiting {
     const struct symm_engine_call *call;
+    struct symm_control_wait seen;
     double looked,
         left_at; /* a member has been known since then to have finalized; 0: none */
 };
@@ -124,6 +127,7 @@ static symm_status stop(void *arg)
     if (status != SYMM_OK || now - waiting->looked < LOOK_SECONDS)
         return status;
     waiting->looked = now;
+    symm__control_wait_for(&waiting->seen, NULL, -1);
     rank = left_member(call);
     if (rank < 0)
         return SYMM_OK;
@@ -137,17 +141,32 @@ static symm_status stop(void *arg)
                            rank, symm__host_of_rank(ctx, rank), ctx->rank, call->what);
 }
 
+/* "recv" of "symm_recv with rank 3": as tools have the call. */
+static const char *operation(const char *what, char *op, size_t bytes)
+{
+    if (strncmp(what, "symm_", 5) == 0)
+        what += 5;
+    snprintf(op, bytes, "%.*s", (int)strcspn(what, " "), what);
+    return op;
+}
+
 symm_status symm__engine_run_host(const struct symm_engine_call *call)
 {
     symm_team *team = call->team;
-    struct waiting waiting = {.call = call};
+    char op[24];
+    struct waiting waiting = {
+        .call = call,
+        .seen = symm__control_wait(team->ctx, team->uid,
+                                   operation(call->what, op, sizeof(op)), call->site)};
     const struct symm_engine_wait wait = {
         .until = symm__now() + call->timeout, .stop = stop, .stop_arg = &waiting};
     symm_status status = symm__team_failed(team);
 
+    waiting.seen.what.channel = 0; /* a call of the team */
     if (status == SYMM_OK) {
         status = team->ctx->engine->ops->run(call->comm, call->requests, call->count,
                                              NULL, &wait);
+        symm__control_wait_end(&waiting.seen);
         if (status != SYMM_OK) {
             await_reason(team, status);
             status = symm__engine_failed(team, status, call->what, call->site);

@@ -177,23 +177,31 @@ static symm_status exchange_last_look(struct symm_oob_run *run)
     return SYMM_OK;
 }
 
-static symm_status exchange_late(const struct symm_oob_run *run)
+/* World ranks that are awaited. *parts: for their part of it; else for their DONE. */
+static int exchange_awaited(const struct symm_oob_run *run, int late[SYMM_OOB_MAX],
+                            bool *parts)
 {
-    int late[SYMM_OOB_MAX] = {0};
     int count = 0;
-    char names[320];
-    bool parts =
-        false; /* is any part still on its way? Else it is a DONE that we miss */
-    if (run->given_up)
-        return symm__fail(SYMM_ERR_TIMEOUT, "%s", run->why);
+    *parts = false;
     for (int i = 0; i < run->exchange->count; i++)
-        parts = parts || !run->peers[i].sent || !run->peers[i].got;
+        *parts = *parts || !run->peers[i].sent || !run->peers[i].got;
     for (int i = 0; i < run->exchange->count; i++) {
         const struct symm_oob_peer *peer = &run->peers[i];
-        if (parts ? peer->sent && peer->got : peer->told && peer->done)
+        if (*parts ? peer->sent && peer->got : peer->told && peer->done)
             continue;
         late[count++] = peer->rank;
     }
+    return count;
+}
+
+static symm_status exchange_late(const struct symm_oob_run *run)
+{
+    int late[SYMM_OOB_MAX] = {0};
+    char names[320];
+    bool parts;
+    if (run->given_up)
+        return symm__fail(SYMM_ERR_TIMEOUT, "%s", run->why);
+    int count = exchange_awaited(run, late, &parts);
     symm__ranks_text(late, count, names, sizeof(names));
     return symm__fail(SYMM_ERR_TIMEOUT,
                       "%s %s not %s %s within %.3g s: stopped, busy elsewhere, or in "
@@ -234,6 +242,12 @@ static symm_status exchange_ask_alive(struct symm_oob_run *run)
 static symm_status exchange_ask(struct symm_oob_run *run)
 {
     const struct symm_exchange *exchange = run->exchange;
+    if (exchange->late != NULL) {
+        int late[SYMM_OOB_MAX] = {0};
+        bool parts;
+        int count = exchange_awaited(run, late, &parts);
+        exchange->late(exchange->late_arg, late, count);
+    }
     symm_status status =
         exchange->stop != NULL ? exchange->stop(exchange->stop_arg) : SYMM_OK;
     return status == SYMM_OK ? exchange_ask_alive(run) : status;
@@ -244,7 +258,8 @@ static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
 {
     const double now = symm__now();
     double pause = run->until - now;
-    if ((run->oob->alive != NULL || run->exchange->stop != NULL) &&
+    if ((run->oob->alive != NULL || run->exchange->stop != NULL ||
+         run->exchange->late != NULL) &&
         pause > run->ask_pause)
         pause = run->ask_pause;
     for (int i = 0; i < run->exchange->count; i++) {

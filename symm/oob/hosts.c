@@ -210,6 +210,8 @@ static int find_ended(const struct over *over, bool finalized)
     const struct symm_oob *oob = over->oob;
     bool asked = false;
 
+    if (exchange->late)
+        exchange->late(exchange->late_arg, NULL, -1);
     for (int i = 0; i < exchange->count; i++) {
         int rank = exchange->members[i];
         /* `alive` looks at one rank of this host, or at what other hosts report of the team. One
@@ -352,6 +354,8 @@ static symm_status hand_on(struct over *over)
         .tag = exchange->tag ^ HAND_ON,
         .sequence = over->sequence,
         .agreed = exchange->agreed,
+        .late = exchange->late,
+        .late_arg = exchange->late_arg,
         .members = over->local_rank,
         .count = over->local_count,
         .timeout = over->until - symm__now() + HAND_SECONDS,

@@ -98,6 +98,10 @@ struct symm_exchange {
     /* NULL, or: why the exchange must end now (SYMM_OK: it goes on). Polled while waiting. */
     symm_status (*stop)(void *arg);
     void *stop_arg;
+    /* NULL, or is told, whenever `stop` would be polled, which world ranks are awaited; -1: that is
+     * not known, as of other hosts. */
+    void (*late)(void *arg, const int *ranks, int count);
+    void *late_arg;
     symm_status
         status; /* != SYMM_OK: I have failed before this step; symm_last_error() is
                             sent along, and every member's exchange fails with my status */

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "bootstrap/bootstrap.h"
+#include "core/control_wait.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "core/segments.h"
@@ -418,7 +419,7 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
         exchange.fds_count = 2;
     }
     exchange.status = mine;
-    status = symm__exchange(&ctx->oob, &exchange, messages);
+    status = symm__control_exchange(ctx, 0, exchange.what, &exchange, messages);
     if (fds[1] >= 0)
         close(fds[1]);
     if (status == SYMM_OK)
@@ -471,8 +472,13 @@ static symm_status open_sight(symm_ctx *ctx)
 static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
 {
     symm_status loaded = symm__engine_load(ctx), adopted = SYMM_OK, late = SYMM_OK;
+    /* Which ranks are awaited is not known before they are connected. */
+    const struct symm_sight_what meeting = {
+        .op = "bootstrap", .channel = SYMM_SIGHT_CONTROL, .root = -1, .signal = -1};
+    struct symm_sight_wait *seen = symm__sight_wait_begin(ctx->sight, &meeting, 0);
     symm_status status = bootstrap(ctx, config, until - symm__now(), &late);
 
+    symm__sight_wait_end(ctx->sight, seen);
     if (status != SYMM_OK)
         return status;
     status = late == SYMM_OK ? loaded : late;

@@ -11,6 +11,7 @@
 #include "call/channel.h"
 #include "call/workspace.h"
 #include "core/captured.h"
+#include "core/control_wait.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "core/registered.h"
@@ -278,7 +279,8 @@ static symm_status find_slot(symm_team *team, double timeout, int *slot)
 
     for (int p = 0; p < team->local_size; p++)
         members[p] = symm__team_rank_at(team, p);
-    status = symm__exchange(&team->ctx->oob, &exchange, messages);
+    status = symm__control_exchange(team->ctx, team->uid, exchange.what, &exchange,
+                                    messages);
     for (int p = 0; status == SYMM_OK && p < team->local_size; p++) {
         if (messages[p].bytes_count != sizeof(theirs)) {
             status = symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed split",

@@ -34,6 +34,9 @@ void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number,
                             const struct symm_sight_call *call,
                             enum symm_sight_state state)
 {
+    /* Exchanges are no calls of the program: what is not begun here has no end either. */
+    if (sight->page->site[call->site % SYMM_SIGHT_SITES].channel == SYMM_SIGHT_CONTROL)
+        return;
     if (sight->trace)
         symm__trace_begin(sight->trace, number, call->site, call->epoch, state,
                           call->begin);

@@ -142,8 +142,9 @@ static void note_end(struct symm_trace *trace)
 void symm__trace_waited(struct symm_trace *trace, const struct symm_sight_wait *wait,
                         uint64_t from, uint64_t now)
 {
+    const bool wanted = trace && wait->channel != SYMM_SIGHT_CONTROL;
     struct symm_trace_note *note =
-        trace ? note_begin(trace, SYMM_TRACE_WAIT, from, now) : NULL;
+        wanted ? note_begin(trace, SYMM_TRACE_WAIT, from, now) : NULL;
 
     if (!note)
         return;

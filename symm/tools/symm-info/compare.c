@@ -67,7 +67,9 @@ static const char *team_words(const struct dump_sequence *sequence, char *text,
         page = sequence->lane[r].rank->page;
         team = symm__sight_team_of(page, sequence->team_uid);
     }
-    if (!team)
+    if (sequence->team_uid == 0)
+        used = (size_t)snprintf(text, bytes, "no team");
+    else if (!team)
         used = (size_t)snprintf(text, bytes, "a team that is gone (uid %08x)",
                                 sequence->team_uid);
     else if (team == &page->team[0])

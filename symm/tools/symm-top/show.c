@@ -80,16 +80,25 @@ static unsigned state_of(const struct symm_sight_call *call)
     return (unsigned)(call->word & 0xff);
 }
 
+/* Whether a uid is the team's; team NULL: whether it is no team's that the page still has. */
+static bool is_in(const struct symm_sight_page *page,
+                  const struct symm_sight_team *team, uint32_t team_uid)
+{
+    return team ? team->uid == team_uid : !symm__sight_team_of(page, team_uid);
+}
+
 static bool of_team(const struct symm_sight_page *page,
-                    const struct symm_sight_call *call, uint32_t team_uid)
+                    const struct symm_sight_call *call,
+                    const struct symm_sight_team *team)
 {
     const struct symm_sight_site *site = symm__sight_site(page, call->site);
 
-    return call->word != 0 && site && site->team_uid == team_uid;
+    return call->word != 0 && site && is_in(page, team, site->team_uid);
 }
 
 /* The calls of a team that run, newest first. Returns their number, at most `most`. */
-static int find_running(const struct symm_sight_page *page, uint32_t team_uid,
+static int find_running(const struct symm_sight_page *page,
+                        const struct symm_sight_team *team,
                         const struct symm_sight_call **running, int most)
 {
     const uint64_t last = page->calls;
@@ -99,7 +108,7 @@ static int find_running(const struct symm_sight_page *page, uint32_t team_uid,
         const struct symm_sight_call *call =
             &page->call[(last - back) % SYMM_SIGHT_CALLS];
 
-        if (count < most && of_team(page, call, team_uid) &&
+        if (count < most && of_team(page, call, team) &&
             state_of(call) == SYMM_SIGHT_RUNNING)
             running[count++] = call;
     }
@@ -109,7 +118,8 @@ static int find_running(const struct symm_sight_page *page, uint32_t team_uid,
 /* What a team without a running call did last: the newest launched, else the newest ended.
  * *queued: how many wait on streams. */
 static const struct symm_sight_call *find_last(const struct symm_sight_page *page,
-                                               uint32_t team_uid, int *queued)
+                                               const struct symm_sight_team *team,
+                                               int *queued)
 {
     const struct symm_sight_call *best = NULL;
 
@@ -117,7 +127,7 @@ static const struct symm_sight_call *find_last(const struct symm_sight_page *pag
     for (int i = 0; i < SYMM_SIGHT_CALLS; i++) {
         const struct symm_sight_call *call = &page->call[i];
 
-        if (!of_team(page, call, team_uid))
+        if (!of_team(page, call, team))
             continue;
         if (state_of(call) == SYMM_SIGHT_QUEUED)
             ++*queued;
@@ -127,20 +137,20 @@ static const struct symm_sight_call *find_last(const struct symm_sight_page *pag
     return best;
 }
 
-/* The wait of a call; each is given once. */
+/* The wait of a call; each is given once. site NULL: any of the team. */
 static const struct symm_sight_wait *take_wait(const struct symm_sight_page *page,
-                                               uint32_t team_uid,
+                                               const struct symm_sight_team *team,
                                                const struct symm_sight_site *site,
                                                bool taken[SYMM_SIGHT_WAITS])
 {
     for (int i = 0; i < SYMM_SIGHT_WAITS; i++) {
         const struct symm_sight_wait *wait = &page->wait[i];
 
-        if (wait->since == 0 || taken[i] || wait->team_uid != team_uid)
+        if (wait->since == 0 || taken[i] || !is_in(page, team, wait->team_uid))
             continue;
         if (site &&
             (strcmp(site->op, wait->op) != 0 || strcmp(site->name, wait->name) != 0 ||
-             site->channel != wait->channel))
+             (site->channel != wait->channel && wait->channel != SYMM_SIGHT_CONTROL)))
             continue;
         taken[i] = true;
         return wait;
@@ -253,22 +263,21 @@ static int show_team(FILE *file, const struct symm_sight_rank *rank,
                      int printed, bool taken[SYMM_SIGHT_WAITS])
 {
     const struct symm_sight_page *page = rank->page;
-    const uint32_t uid = team ? team->uid : 0;
     const struct symm_sight_call *running[RUNNING_SHOWN];
-    const int count = find_running(page, uid, running, RUNNING_SHOWN);
+    const int count = find_running(page, team, running, RUNNING_SHOWN);
     struct row row = {.rank = rank, .team = team};
-    const struct symm_sight_call *last = find_last(page, uid, &row.queued);
+    const struct symm_sight_call *last = find_last(page, team, &row.queued);
     const int before = printed;
 
     for (int i = 0; i < count; i++) {
         row.call = running[i];
         row.wait =
-            take_wait(page, uid, symm__sight_site(page, running[i]->site), taken);
+            take_wait(page, team, symm__sight_site(page, running[i]->site), taken);
         print_row(file, &row, rate, printed++ == 0);
         row.queued = 0;
     }
     row.call = NULL;
-    while ((row.wait = take_wait(page, uid, NULL, taken)))
+    while ((row.wait = take_wait(page, team, NULL, taken)))
         print_row(file, &row, rate, printed++ == 0);
     row.call = last;
     if (printed == before && (even_idle || row.queued > 0 ||
