@@ -77,9 +77,9 @@ until_seen '^ rank 2, which is stopped, at all_reduce .layer 1. \(world\): by ra
 seen 'job .*: 4 of 4 ranks are here, backend host'
 seen "^ 2 $pid STOPPED "
 for rank in 1 3; do
-    seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s ranks? (0 )?2 world all_reduce 'layer 1' 32 bytes \(float32 sum, [a-z_]+\): running"
+    seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s ranks? (0 )?2 world running all_reduce 'layer 1' 32 bytes \(float32 sum, [a-z_]+\)\$"
 done
-seen '^ 0 [0-9]+ .* rank 2 (world|team 1) all_reduce .layer [12]. 32 bytes'
+seen '^ 0 [0-9]+ .* rank 2 (world|team 1) running all_reduce .layer [12]. 32 bytes'
 look --all -d 0.2
 seen '^ 1 [0-9]+ [a-z ]+ 0 [0-9.]+m?s ranks? (0 )?2 world '
 [ "$(grep -c . "$folder/out")" -gt 6 ] || fail 'too little'
@@ -99,7 +99,7 @@ hangs() {
     start "$1"
     until_seen "^ rank 2 at exchange '$2' \(world\): by rank 0, rank 1 and rank 3, for "
     for rank in 0 1 3; do
-        seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world exchange '$2': running"
+        seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world running exchange '$2'\$"
     done
     stop
 }
@@ -108,7 +108,7 @@ hangs rendezvous '[a-z ]*rendezvous[a-z ]*'
 hangs split split
 start receive
 until_seen "^ rank 2 at recv 'message' \(world\): by rank 0, for "
-seen "^ 0 [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world recv 'message' 32 bytes, with rank 2 \(float32\): running"
+seen "^ 0 [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world running recv 'message' 32 bytes, with rank 2 \(float32\)\$"
 stop
 
 # ---- The command line ------------------------------------------------------------------

@@ -219,11 +219,11 @@ static void call_text(const struct row *row, char *text, size_t bytes)
                  row->wait && row->wait->name[0] ? "'" : "");
         return;
     }
-    used = state == SYMM_SIGHT_DONE ? (size_t)snprintf(text, bytes, "after ") : 0;
+    used = (size_t)snprintf(text, bytes, "%s ",
+                            state == SYMM_SIGHT_DONE ? "after"
+                                                     : symm__sight_state_name(state));
     site_text(site, text + used, bytes - used);
     used = strlen(text);
-    used += (size_t)snprintf(text + used, bytes - used, ": %s",
-                             symm__sight_state_name(state));
     if (row->queued > 0 && used < bytes)
         used += (size_t)snprintf(text + used, bytes - used, ", %d queued", row->queued);
     if (used < bytes)
