@@ -6,6 +6,8 @@
  *               the even ranks, until it is killed
  *   rendezvous  rank 2 does not come to a rendezvous
  *   split       rank 2 does not come to a split
+ *   create      rank 2 does not come to symm_team_create of all ranks
+ *   shrink      rank 2 does not come to symm_team_shrink
  *   differ      after 5 calls at "layer 1" rank 1 makes a call at "layer 3" where others are at
  *               "layer 2"
  *   behind      after 5 calls at "layer 1" rank 1 makes no more
@@ -44,13 +46,20 @@ static symm_status loop(symm_team *world)
     return status;
 }
 
-static symm_status meet(symm_team *world, bool split)
+static symm_status meet(symm_team *world, const char *mode)
 {
+    static const int all[] = {0, 1, 2, 3};
     symm_team *team;
 
     if (symm_team_rank(world) == 2)
         sleep(600);
-    return split ? symm_team_split(world, 0, 0, &team) : symm_rendezvous(world);
+    if (strcmp(mode, "split") == 0)
+        return symm_team_split(world, 0, 0, &team);
+    if (strcmp(mode, "create") == 0)
+        return symm_team_create(world, all, 4, 0, &team);
+    if (strcmp(mode, "shrink") == 0)
+        return symm_team_shrink(world, &team);
+    return symm_rendezvous(world);
 }
 
 static symm_status part(symm_team *world, bool behind)
@@ -92,12 +101,12 @@ int main(int argc, char **argv)
     fflush(stdout);
     if (strcmp(mode, "loop") == 0)
         status = loop(world);
-    else if (strcmp(mode, "rendezvous") == 0 || strcmp(mode, "split") == 0)
-        status = meet(world, strcmp(mode, "split") == 0);
     else if (strcmp(mode, "differ") == 0 || strcmp(mode, "behind") == 0)
         status = part(world, strcmp(mode, "behind") == 0);
     else if (strcmp(mode, "receive") == 0)
         status = receive(world);
+    else
+        status = meet(world, mode);
     if (status != SYMM_OK)
         fprintf(stderr, "sight_program: %s\n", symm_last_error());
     if (status != SYMM_OK)

@@ -32,6 +32,7 @@ fail() {
 # start MODE: a job of four, whose processes are in `pids`, by rank.
 start() {
     local line rank
+    : >"$folder/pids" # before the shell behind & does so: the last job's are no longer there
     "$bin/symmrun" -n 4 -- "$bin/sight_program" "$1" >"$folder/pids" 2>"$folder/said" &
     run=$!
     for _ in $(seq 400); do

@@ -28,6 +28,7 @@ fail() {
 # start MODE: a job of four, whose processes are in `pids`, by rank.
 start() {
     local line rank
+    : >"$folder/pids" # before the shell behind & does so: the last job's are no longer there
     "$bin/symmrun" -n 4 -- "$bin/sight_program" "$1" >"$folder/pids" 2>"$folder/err" &
     run=$!
     for _ in $(seq 400); do
@@ -94,18 +95,20 @@ seen 'no rank was found'
 
 # ---- A rank that does not come ---------------------------------------------------------
 
-# hangs MODE SITE: all wait in SITE for rank 2, but rank 2 itself.
+# hangs MODE SITE ROW: all wait in SITE for rank 2, but rank 2 itself; so their rows say.
 hangs() {
     start "$1"
-    until_seen "^ rank 2 at exchange '$2' \(world\): by rank 0, rank 1 and rank 3, for "
+    until_seen "^ rank 2 at $2 \\(world\\): by rank 0, rank 1 and rank 3, for "
     for rank in 0 1 3; do
-        seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world running exchange '$2'\$"
+        seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world $3\$"
     done
     stop
 }
 
-hangs rendezvous '[a-z ]*rendezvous[a-z ]*'
-hangs split split
+hangs rendezvous "exchange 'rendezvous'" "running exchange 'rendezvous'"
+hangs split "exchange 'split'" "running exchange 'split'"
+hangs create team_create 'waiting: team_create'
+hangs shrink shrink 'waiting: shrink'
 start receive
 until_seen "^ rank 2 at recv 'message' \(world\): by rank 0, for "
 seen "^ 0 [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world running recv 'message' 32 bytes, with rank 2 \(float32\)\$"

@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/control_wait.h"
 #include "setup/team_object.h"
 #include "util/clock.h"
 #include "util/hash.h"
@@ -471,8 +472,22 @@ static symm_status step(struct symm_create *create)
     return status;
 }
 
+/* Shows tools which ranks have not come. */
+static void show_awaited(const struct symm_create *create,
+                         struct symm_control_wait *wait)
+{
+    int ranks[SYMM_MAX_LOCAL_RANKS], count = 0;
+
+    for (int m = 0; m < create->size; m++)
+        if (m != create->rank && !is_waiting(create->seen[m].word))
+            ranks[count++] = create->world_rank[m];
+    symm__control_wait_for(wait, ranks, count);
+}
+
 symm_status symm__create_agree(struct symm_create *create, symm_status mine)
 {
+    struct symm_control_wait wait = symm__control_wait(
+        create->parent->ctx, create->parent->uid, "team_create", NULL);
     double until = symm__now() + create->parent->ctx->timeout;
     char sentence[SYMM_ERROR_BYTES];
     symm_status status;
@@ -489,9 +504,12 @@ symm_status symm__create_agree(struct symm_create *create, symm_status mine)
             status = late(create);
         if (status == SYMM_OK)
             status = step(create);
-        if (status == SYMM_OK && !create->decided)
+        if (status == SYMM_OK && !create->decided) {
+            show_awaited(create, &wait);
             symm__sleep(LOOK_SECONDS);
+        }
     }
+    symm__control_wait_end(&wait);
     if (status != SYMM_OK) {
         leave(create);
         if (!create->decided)

@@ -37,6 +37,7 @@
  */
 #include <stdio.h>
 
+#include "core/control_wait.h"
 #include "core/failure.h"
 #include "core/team.h"
 #include "record/record.h"
@@ -67,6 +68,7 @@ struct shrink {
     uint64_t among; /* ranks that may still survive, by bits of team ranks */
     uint64_t set;   /* the survivors of this attempt */
     int slot;       /* of the new team; NO_SLOT: none is free */
+    struct symm_control_wait seen;
 };
 
 /* ---- The word ------------------------------------------------------------------------ */
@@ -313,6 +315,18 @@ static symm_status follow(struct shrink *s, const struct step *at, bool *decided
     return SYMM_OK;
 }
 
+/* Until the next look, while these members are awaited. */
+static void sleep_for(struct shrink *s, uint64_t members)
+{
+    int ranks[SYMM_MAX_LOCAL_RANKS], count = 0;
+
+    for (int m = 0; m < s->team->size; m++)
+        if (is_in(members, m) && !is_dead(s->team, m))
+            ranks[count++] = s->team->world_rank[m];
+    symm__control_wait_for(&s->seen, ranks, count);
+    symm__sleep(LOOK_SECONDS);
+}
+
 /* Until the attempt has a set. */
 static symm_status gather(struct shrink *s)
 {
@@ -342,7 +356,7 @@ static symm_status gather(struct shrink *s)
             if (!waiting || symm__now() >= until)
                 propose(s, &at, set);
             else
-                symm__sleep(LOOK_SECONDS);
+                sleep_for(s, s->among & ~set);
         }
         if (status != SYMM_OK)
             return status;
@@ -427,6 +441,17 @@ static enum symm_consensus_phase verdict(const struct shrink *s, bool opened, bo
                              : SYMM_CONSENSUS_DECIDED;
 }
 
+/* The members of the set that have not made their part of the new team. */
+static uint64_t not_opened(const struct shrink *s)
+{
+    uint64_t members = 0;
+
+    for (int m = 0; m < s->team->size; m++)
+        if (is_in(s->set, m) && !has_opened(s, m))
+            members |= UINT64_C(1) << m;
+    return members;
+}
+
 /* Until it is decided how the attempt ends, the same for all. */
 static symm_status conclude(struct shrink *s, bool opened,
                             enum symm_consensus_phase *end)
@@ -454,7 +479,7 @@ static symm_status conclude(struct shrink *s, bool opened,
         }
         want = verdict(s, opened, symm__now() >= until);
         if (want == SYMM_CONSENSUS_DECIDED)
-            symm__sleep(LOOK_SECONDS);
+            sleep_for(s, not_opened(s));
         else
             move(s, &at, want == SYMM_CONSENSUS_GATHER ? s->attempt + 1 : s->attempt,
                  at.proposer, want);
@@ -504,13 +529,14 @@ static void mark_failed(symm_team *team, uint64_t set)
 static symm_status shrink(symm_team *team, symm_team **survivors)
 {
     uint64_t all = ~UINT64_C(0) >> (64 - team->size);
-    struct shrink s = {.team = team,
-                       .own = symm__consensus_page(team, team->rank),
-                       .consensus_word =
-                           &symm__near_control(team->ctx, team->world_rank[0])
-                                ->consensus_word[team->consensus_word],
-                       .attempt = team->shrinks + 1,
-                       .among = team->survivors ? team->survivors & all : all};
+    struct shrink s = {
+        .team = team,
+        .own = symm__consensus_page(team, team->rank),
+        .consensus_word = &symm__near_control(team->ctx, team->world_rank[0])
+                               ->consensus_word[team->consensus_word],
+        .attempt = team->shrinks + 1,
+        .among = team->survivors ? team->survivors & all : all,
+        .seen = symm__control_wait(team->ctx, team->uid, "shrink", NULL)};
     enum symm_consensus_phase end = SYMM_CONSENSUS_GATHER;
     symm_status status = SYMM_OK;
 
@@ -521,6 +547,7 @@ static symm_status shrink(symm_team *team, symm_team **survivors)
         if (status == SYMM_OK)
             status = attempt(&s, &end);
     }
+    symm__control_wait_end(&s.seen);
     /* left_out has said so in the team; else the next call begins after this one. */
     if (is_in(team->survivors ? team->survivors : all, team->rank)) {
         team->shrinks = s.attempt;

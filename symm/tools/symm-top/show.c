@@ -213,7 +213,8 @@ static void call_text(const struct row *row, char *text, size_t bytes)
     size_t used;
 
     if (!site) {
-        snprintf(text, bytes, "%s%s%s%s", row->wait ? row->wait->op : "no call yet",
+        snprintf(text, bytes, "%s%s%s%s%s", row->wait ? "waiting: " : "",
+                 row->wait ? row->wait->op : "no call yet",
                  row->wait && row->wait->name[0] ? " '" : "",
                  row->wait ? row->wait->name : "",
                  row->wait && row->wait->name[0] ? "'" : "");
