@@ -92,7 +92,7 @@ holds '.ranks[0].teams | map(.size) == [4, 2] and .[1].members == [0, 2]'
 holds '.ranks | map(.failures == [] and (.last_calls | length > 10 and length <= 1024)) | all'
 dump 1 --compare "${pids[@]}"
 has 'first difference: rank 2 in world at step '
-has "no call, where rank "
+grep -qE 'no call, where rank|not arrived in all_reduce' "$folder/out" || fail 'not said what differs'
 dump 0 -o "$folder/live.json" "${pids[@]}"
 [ ! -s "$folder/out" ] || fail '-o: something on the standard output'
 jq -e '.ranks | length == 4' "$folder/live.json" >/dev/null || fail '-o: not all ranks'
@@ -103,6 +103,17 @@ dump 0 --format json "$folder/live.json"
 strip='del(.ranks[].clock, .ranks[].process, .ranks[].waits[].waited_ns, .unread)'
 [ "$(jq -S "$strip" "$folder/out")" = "$(jq -S "$strip" "$folder/live.json")" ] ||
     fail 'a dump that was read and written again differs'
+# Rank 2 alone is the cause: what waits elsewhere is not named; in its call it is not arrived.
+jq '(.ranks[2].last_calls) = [.ranks[2].last_calls[] | select(.number < 40)] |
+    .ranks[2].calls = 39' "$folder/live.json" >"$folder/cause.json"
+dump 1 "$folder/cause.json"
+has 'first difference: rank 2 in '
+! grep -E '^first difference: .*rank [013][ ,].* in world' "$folder/out" || fail 'another cause'
+jq '[.ranks[] | select(.rank != 2)][1] as $other | .ranks[2].last_calls = $other.last_calls |
+    .ranks[2].sites = $other.sites | .ranks[2].calls = $other.calls' "$folder/live.json" \
+    >"$folder/late.json"
+dump 1 "$folder/late.json"
+has "not arrived in all_reduce 'layer 1' 8 float32 sum, where others wait"
 # A call that a rank alone left out, among others.
 jq '.ranks[1].last_calls |= del(.[-5])' "$folder/live.json" >"$folder/gap.json"
 dump 1 "$folder/gap.json"

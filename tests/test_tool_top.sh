@@ -73,7 +73,10 @@ start loop
 until_seen '^ 2 [0-9]+ .*layer '
 pid=${pids[2]}
 kill -STOP "$pid" || fail 'rank 2 cannot be stopped'
-until_seen '^ rank 2, which is stopped, at all_reduce .layer 1. \(world\): by rank '
+until_seen '^ 1 [0-9]+ .* ranks? (0 )?2 world '
+until_seen '^ 3 [0-9]+ .* ranks? (0 )?2 world '
+until_seen '^ 0 [0-9]+ .* rank 2 '
+seen '^ rank 2, which is stopped, at all_reduce .layer 1. \(world\): by rank '
 [ "$status" = 0 ] || fail "exit status $status"
 seen 'job .*: 4 of 4 ranks are here, backend host'
 seen "^ 2 $pid STOPPED "

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * compare.c - the last calls of all ranks side by side, and the first difference of each
- * sequence: a rank at another call than most, or one that has not made a call in which others
- * wait or have failed.
+ * sequence: a rank at another call than most, or one that has not made, or not arrived in, a call
+ * in which others wait or have failed.
  *
  * Ranks that run are read one after the other, so one may be a few calls ahead. A rank that is
  * behind is a difference only if another has waited for a second there, or has failed.
@@ -13,11 +13,12 @@
 #include "tools/symm-info/dump.h"
 #include "util/rank_text.h"
 
-#define SHOWN_BEFORE 8 /* steps before the first difference, or the last ones */
-#define SHOWN_AFTER  3
-#define COLUMNS      16
-#define CELL         38
-#define LONG_NS      1000000000u
+#define SHOWN_BEFORE  8 /* steps before the first difference, or the last ones */
+#define SHOWN_AFTER   3
+#define COLUMNS       16
+#define CELL          38
+#define LONG_NS       1000000000u
+#define STEPS_OF_CALL 64 /* more than any has */
 
 struct difference {
     const struct dump_sequence *sequence;
@@ -26,6 +27,7 @@ struct difference {
     int ranks[COLUMNS]; /* world ranks that differ, the first of them */
     int lanes[COLUMNS];
     int count;
+    bool late; /* they are in the call, and have not arrived */
 };
 
 /* ---- Words -------------------------------------------------------------------------------- */
@@ -118,65 +120,113 @@ static int most_common(const struct dump_sequence *sequence, int step)
     return best;
 }
 
+/* The wait in which this lane's newest call, at `step`, has been for long; NULL: none. A call has
+ * several steps of its channel; its first one is its own. */
+static const struct symm_sight_wait *long_wait(const struct dump_sequence *sequence,
+                                               const struct dump_lane *lane, int step)
+{
+    const struct symm_sight_page *page = lane->rank->page;
+
+    for (int i = 0; i < SYMM_SIGHT_WAITS && step == lane->last; i++) {
+        const struct symm_sight_wait *wait = &page->wait[i];
+
+        if (wait->since != 0 && wait->team_uid == sequence->team_uid &&
+            wait->channel == sequence->channel &&
+            wait->epoch - lane->call[step]->epoch < STEPS_OF_CALL &&
+            wait->since + LONG_NS < lane->rank->now.ns)
+            return wait;
+    }
+    return NULL;
+}
+
 /* Whether a rank that made this call shows that others have not come. */
 static bool is_stuck(const struct dump_sequence *sequence, int step)
 {
     for (int r = 0; r < sequence->ranks; r++) {
         const struct dump_lane *lane = &sequence->lane[r];
         const struct symm_sight_page *page = lane->rank->page;
-        const struct symm_sight_call *call = lane->call[step];
 
-        if (!call)
+        if (!lane->call[step])
             continue;
-        if ((call->word & 0xff) == SYMM_SIGHT_FAILED)
+        if ((lane->call[step]->word & 0xff) == SYMM_SIGHT_FAILED ||
+            long_wait(sequence, lane, step))
             return true;
-        for (int i = 0; i < SYMM_SIGHT_FAILURES; i++)
-            if (page->failure[i].status != 0 && step == lane->last &&
+        for (int i = 0; i < SYMM_SIGHT_FAILURES && step == lane->last; i++)
+            if (page->failure[i].status != 0 &&
                 page->failure[i].team_uid == sequence->team_uid)
                 return true;
-        for (int i = 0; i < SYMM_SIGHT_WAITS; i++) {
-            const struct symm_sight_wait *wait = &page->wait[i];
-
-            if (wait->since != 0 && wait->team_uid == sequence->team_uid &&
-                wait->channel == sequence->channel &&
-                wait->epoch - call->epoch < 64 && /* a call may have several steps */
-                wait->since + LONG_NS < lane->rank->now.ns)
-                return true;
-        }
     }
     return false;
 }
 
-static void note(struct difference *difference, int lane)
+/* Whether others have waited for this rank for long, in the call that it has begun itself. */
+static bool is_awaited(const struct dump_sequence *sequence, int step, int rank)
+{
+    for (int r = 0; r < sequence->ranks; r++) {
+        const struct symm_sight_wait *wait =
+            long_wait(sequence, &sequence->lane[r], step);
+
+        for (int i = 0; wait && i < wait->missing && i < SYMM_SIGHT_AWAITED; i++)
+            if (wait->awaited[i] == rank)
+                return true;
+    }
+    return false;
+}
+
+static bool waits_itself(const struct symm_sight_rank *rank)
+{
+    for (int i = 0; i < SYMM_SIGHT_WAITS; i++)
+        if (rank->page->wait[i].since != 0)
+            return true;
+    return false;
+}
+
+enum difference_kind { NONE, OTHER, ABSENT, LATE };
+
+static enum difference_kind differs(const struct dump_sequence *sequence, int step,
+                                    int lane, const struct symm_sight_site *common)
+{
+    const struct dump_lane *l = &sequence->lane[lane];
+    const struct symm_sight_site *site = site_at(l, step);
+
+    if (site && !alike(site, common))
+        return OTHER;
+    if (!l->call[step])
+        return l->last > step || is_stuck(sequence, step) ? ABSENT : NONE;
+    return is_awaited(sequence, step, l->rank->page->rank) ? LATE : NONE;
+}
+
+static void note(struct difference *difference, int lane, enum difference_kind kind)
 {
     if (difference->count < COLUMNS) {
         difference->ranks[difference->count] =
             difference->sequence->lane[lane].rank->page->rank;
         difference->lanes[difference->count++] = lane;
     }
+    difference->late = kind == LATE;
 }
 
-/* The ranks that differ at this step from what most do; their number. */
+/*
+ * The ranks that differ at this step from what most do; their number. A rank that is not here
+ * because it waits elsewhere is no cause, if there is another one.
+ */
 static int differ_at(struct difference *difference, int step)
 {
     const struct dump_sequence *sequence = difference->sequence;
-    const struct symm_sight_site *common;
-    const bool stuck = is_stuck(sequence, step);
 
     difference->step = step;
     difference->common = most_common(sequence, step);
     difference->count = 0;
-    if (difference->common < 0)
-        return 0;
-    common = site_at(&sequence->lane[difference->common], step);
-    for (int r = 0; r < sequence->ranks; r++) {
-        const struct dump_lane *lane = &sequence->lane[r];
-        const struct symm_sight_site *site = site_at(lane, step);
+    for (int pass = 0; pass < 2 && difference->count == 0 && difference->common >= 0;
+         pass++)
+        for (int r = 0; r < sequence->ranks; r++) {
+            const enum difference_kind kind = differs(
+                sequence, step, r, site_at(&sequence->lane[difference->common], step));
 
-        if (site ? !alike(site, common)
-                 : !lane->call[step] && (stuck || lane->last > step))
-            note(difference, r);
-    }
+            if (kind == OTHER ||
+                (kind != NONE && (pass > 0 || !waits_itself(sequence->lane[r].rank))))
+                note(difference, r, kind);
+        }
     return difference->count;
 }
 
@@ -249,9 +299,18 @@ static void print_difference(FILE *file, const struct difference *difference)
     char team[128], ranks[160], mine[200], theirs[200];
 
     symm__ranks_text(difference->ranks, difference->count, ranks, sizeof(ranks));
+    (void)team_words(sequence, team, sizeof(team));
+    if (difference->late) {
+        fprintf(file,
+                "first difference: %s in %s at step %" PRIu32
+                ": not arrived in %s, where others wait\n",
+                ranks, team, sequence->step[step],
+                site_words(site_at(other, step), mine, sizeof(mine)));
+        return;
+    }
     fprintf(file,
             "first difference: %s in %s at step %" PRIu32 ": %s, where rank %d %s %s\n",
-            ranks, team_words(sequence, team, sizeof(team)), sequence->step[step],
+            ranks, team, sequence->step[step],
             site_words(site_at(other, step), mine, sizeof(mine)),
             common->rank->page->rank, done ? "made" : "is in",
             site_words(site_at(common, step), theirs, sizeof(theirs)));
@@ -294,15 +353,15 @@ bool symm__dump_compare(FILE *file, const struct symm_sight_ranks *ranks,
     for (int s = 0; s < sequences->count; s++) {
         const struct dump_sequence *sequence = &sequences->sequence[s];
         struct difference difference;
-        bool differs;
+        bool found_here;
 
         if (sequence->ranks < 2 || sequence->steps == 0)
             continue;
-        differs = find_difference(sequence, &difference);
-        print_sequence(file, sequence, differs ? difference.step : -1);
-        if (differs)
+        found_here = find_difference(sequence, &difference);
+        print_sequence(file, sequence, found_here ? difference.step : -1);
+        if (found_here)
             print_difference(file, &difference);
-        found = found || differs;
+        found = found || found_here;
     }
     if (from_files)
         found = print_absent(file, ranks) || found;
