@@ -205,7 +205,7 @@ static double tick_ns(const struct symm_sight_page *page,
     double ticks = (double)now->tsc - (double)page->opened_ticks;
     double ns = (double)now->ns - (double)page->opened_ns;
 
-    return page->ticks_tsc && ticks > 0 && ns > 0 ? ns / ticks : 1;
+    return ticks > 0 && ns > 0 ? ns / ticks : 1;
 }
 
 static uint64_t whole(double ns)
@@ -216,8 +216,8 @@ static uint64_t whole(double ns)
 uint64_t symm__sight_ns(const struct symm_sight_page *page,
                         const struct symm_sight_now *now, uint64_t ticks)
 {
-    if (ticks == 0)
-        return 0;
+    if (ticks == 0 || !page->ticks_tsc) /* none, or nanoseconds */
+        return ticks;
     return whole((double)page->opened_ns +
                  ((double)ticks - (double)page->opened_ticks) * tick_ns(page, now));
 }
@@ -225,7 +225,7 @@ uint64_t symm__sight_ns(const struct symm_sight_page *page,
 uint64_t symm__sight_span(const struct symm_sight_page *page,
                           const struct symm_sight_now *now, uint64_t ticks)
 {
-    return whole((double)ticks * tick_ns(page, now));
+    return page->ticks_tsc ? whole((double)ticks * tick_ns(page, now)) : ticks;
 }
 
 const char *symm__sight_state_name(unsigned state)

@@ -28,11 +28,12 @@ struct dump_sequence {
     struct dump_lane {
         const struct symm_sight_rank *rank;
         const struct symm_sight_call *
-            *call; /* [steps]; NULL: it made none there; owned */
-        int last;  /* index of its last step; -1: it has none in the list */
-    } * lane;      /* owned */
-    uint32_t *step;
+            *call;  /* [steps]; NULL: it made none there; owned */
+        int last;   /* index of its last step; -1: it has none in the list */
+    } * lane;       /* owned */
+    uint32_t *step; /* owned */
     int steps;
+    uint32_t middle; /* of their order: one of them */
 };
 
 struct dump_sequences {

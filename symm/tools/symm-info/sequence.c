@@ -16,11 +16,14 @@ static bool before(uint32_t a, uint32_t b)
     return (int32_t)(a - b) < 0;
 }
 
-static int by_step(const void *one, const void *other)
+/* Orders steps around `middle`, from 2^31 before it on: an order also of pages that hold anything. */
+static int by_step(const void *one, const void *other, void *middle)
 {
-    const uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)other;
+    const uint32_t from = *(const uint32_t *)middle - (UINT32_C(1) << 31);
+    const uint32_t a = *(const uint32_t *)one - from,
+                   b = *(const uint32_t *)other - from;
 
-    return a == b ? 0 : before(a, b) ? -1 : 1;
+    return a < b ? -1 : a > b;
 }
 
 /* The site of a call that has a step; NULL: it has none, or its site has gone. */
@@ -133,7 +136,8 @@ static int find_steps(struct dump_sequence *sequence, uint32_t *step)
             if (is_of(rank, i, sequence))
                 step[count++] = rank->page->call[i].epoch;
     }
-    qsort(step, (size_t)count, sizeof(*step), by_step);
+    sequence->middle = count > 0 ? step[0] : 0;
+    qsort_r(step, (size_t)count, sizeof(*step), by_step, &sequence->middle);
     for (int i = 0; i < count; i++)
         if ((!cut || !before(step[i], from)) &&
             (kept == 0 || step[i] != step[kept - 1]))
@@ -141,7 +145,26 @@ static int find_steps(struct dump_sequence *sequence, uint32_t *step)
     return kept;
 }
 
-static bool fill_lane(const struct dump_sequence *sequence, struct dump_lane *lane)
+/* Where the step is in the list; -1: it is not. */
+static int index_of(struct dump_sequence *sequence, uint32_t step)
+{
+    int low = 0, high = sequence->steps;
+
+    while (low < high) {
+        const int at = low + (high - low) / 2;
+        const int order = by_step(&step, &sequence->step[at], &sequence->middle);
+
+        if (order == 0)
+            return at;
+        if (order < 0)
+            high = at;
+        else
+            low = at + 1;
+    }
+    return -1;
+}
+
+static bool fill_lane(struct dump_sequence *sequence, struct dump_lane *lane)
 {
     lane->call =
         calloc((size_t)sequence->steps + 1, sizeof(const struct symm_sight_call *));
@@ -149,20 +172,15 @@ static bool fill_lane(const struct dump_sequence *sequence, struct dump_lane *la
         return false;
     for (int i = 0; i < SYMM_SIGHT_CALLS; i++) {
         const struct symm_sight_call *call = &lane->rank->page->call[i];
-        const uint32_t *at;
-        int index;
+        const int at =
+            is_of(lane->rank, i, sequence) ? index_of(sequence, call->epoch) : -1;
 
-        if (!is_of(lane->rank, i, sequence))
+        if (at < 0)
             continue;
-        at = bsearch(&call->epoch, sequence->step, (size_t)sequence->steps,
-                     sizeof(*sequence->step), by_step);
-        if (!at)
-            continue;
-        index = (int)(at - sequence->step);
-        if (!lane->call[index] || lane->call[index]->word < call->word)
-            lane->call[index] = call; /* made again after one that failed */
-        if (index > lane->last)
-            lane->last = index;
+        if (!lane->call[at] || lane->call[at]->word < call->word)
+            lane->call[at] = call; /* made again after one that failed */
+        if (at > lane->last)
+            lane->last = at;
     }
     return true;
 }
