@@ -87,6 +87,18 @@ seen '^ 0 [0-9]+ .* rank 2 (world|team 1) running all_reduce .layer [12]. 32 byt
 look --all -d 0.2
 seen '^ 1 [0-9]+ [a-z ]+ 0 [0-9.]+m?s ranks? (0 )?2 world '
 [ "$(grep -c . "$folder/out")" -gt 6 ] || fail 'too little'
+# Who may not look is told so.
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null &&
+    setpriv --reuid 65534 --clear-groups "$bin/symm-top" --version >/dev/null 2>&1; then
+    setpriv --reuid 65534 --clear-groups "$bin/symm-top" --once "${pids[@]}" >"$folder/out" 2>&1
+    [ $? = 1 ] && grep -q '^4 processes of other users could not be read' "$folder/out" ||
+        fail 'another user is not told what was not read'
+fi
+if unshare --pid --fork --mount-proc true 2>/dev/null; then
+    unshare --pid --fork --mount-proc "$bin/symm-top" --once >"$folder/out" 2>&1
+    [ $? = 1 ] && grep -q "^this is a container's PID namespace" "$folder/out" ||
+        fail 'in a PID namespace it is not said'
+fi
 kill -CONT "$pid"
 until_seen '^ 2 [0-9]+ (running|sleeping) '
 look -d 0.3
