@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 30
+# ctest: cost 50
 #
-# Spin explores the models of the signal round (tests/model/rounds.pml), of the relayed broadcast
-# (relay.pml) and of an exchange over the tree of hosts (tree.pml) completely: no error, for the
-# round with deaths, mistakes and late ranks, for the tree with lost connections and relays; an
-# error for every mutant. SYMM_TEST_LONG set: the largest of the tree, too. Exit 77 without spin.
+# Spin explores the models of tests/model/ completely: no error in the model as it is, an error in
+# every mutant. Each model's head says which functions it models, its claims and its mutants.
+# SYMM_TEST_LONG set: larger sizes, too. Exit 77 without spin.
 
 set -u
 export LC_ALL=C
@@ -18,23 +17,37 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-failed=0
+failed=0 searches=0 mutants=0 small=-O1
 
-# explore WANTED OPTION...: WANTED is right or wrong.
-explore() {
-    local wanted=$1 found states
-    shift
+# search KIND WANTED OPTION...: WANTED is right or wrong. KIND: states, or cycles: is there one in
+# which nothing gets on? fair: the same, where every process that can go on does.
+search() {
+    local kind=$1 wanted=$2 found states what=-DSAFETY optimize=$small arguments='-m1000000 -w20'
+    shift 2
+    # Mutants are found in few states: compiling takes longer, and clearing the hash table.
+    if [ "$wanted" = wrong ]; then
+        optimize=-O0
+    elif [ "$small" = -O1 ]; then
+        arguments='-m1000000 -w23'
+    fi
+    case $kind in
+    cycles) what='-DNP -DNOFAIR' arguments="$arguments -l" ;;
+    fair) what='-DNP' arguments="$arguments -l -f" ;;
+    esac
+    searches=$((searches + 1))
+    [ "$wanted" = right ] || mutants=$((mutants + 1))
     rm -f pan pan.*
+    # shellcheck disable=SC2086 # lists of options
     if ! spin -a "$@" "$model" >spin.out 2>&1 ||
-        ! cc -O1 -DSAFETY -DVECTORSZ=2048 -DMEMLIM=2000 -o pan pan.c >cc.out 2>&1 ||
-        ! timeout 500 ./pan -m1000000 >pan.out 2>&1; then
+        ! cc $optimize $what -DVECTORSZ=2048 -DMEMLIM=${MEMORY:-2000} -o pan pan.c >cc.out 2>&1 ||
+        ! timeout 500 ./pan $arguments >pan.out 2>&1; then
         echo "FAILED: $*: could not be explored"
         cat spin.out cc.out pan.out 2>/dev/null | head -n 20
         failed=1
         return
     fi
     found=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' pan.out)
-    states=$(sed -n 's/^ *\([0-9]*\) states, stored.*/\1/p' pan.out)
+    states=$(sed -n 's/^ *\([0-9e.+]*\) states, stored.*/\1/p' pan.out)
     if grep -q 'max search depth too small\|out of memory' pan.out; then
         echo "FAILED: $*: not explored completely"
         failed=1
@@ -49,6 +62,24 @@ explore() {
     fi
 }
 
+explore() {
+    search states "$@"
+}
+
+# explore_long WANTED OPTION...: only with SYMM_TEST_LONG.
+explore_long() {
+    [ -z "${SYMM_TEST_LONG-}" ] || MEMORY=8000 search states "$@"
+}
+
+# begin NAME [small]: small: all its searches are, so that optimizing them takes longer.
+begin() {
+    model=$root/tests/model/$1.pml
+    small=-O1
+    [ "${2-}" != small ] || small=-O0
+    echo "== $1"
+}
+
+begin rounds
 explore right -DRANKS=2 -DCALLS=5
 explore right -DRANKS=2 -DCALLS=4 -DTIMEOUTS
 explore right -DRANKS=3 -DCALLS=3
@@ -58,7 +89,7 @@ explore wrong -DRANKS=2 -DCALLS=3 -DIGNORE_TAGS
 explore wrong -DRANKS=2 -DCALLS=3 -DIGNORE_DEATH
 explore wrong -DRANKS=2 -DCALLS=3 -DTIMEOUTS -DNO_CANCEL
 
-model=$root/tests/model/relay.pml
+begin relay
 explore right -DRANKS=2 -DPARTS=1 -DCALLS=4
 explore right -DRANKS=2 -DPARTS=1 -DCALLS=4 -DBARRIERS
 explore right -DRANKS=3 -DPARTS=1 -DCALLS=3
@@ -69,12 +100,120 @@ explore wrong -DRANKS=3 -DNO_ENTRY
 explore wrong -DRANKS=3 -DPARTS=3 -DNO_LAG
 explore wrong -DRANKS=3 -DNO_EXIT
 
-model=$root/tests/model/tree.pml
+begin tree
 explore right -DGIVE_UPS=0
 explore right -DDEATHS=0
 # Both at once: 2.7 million states, 12 s.
-[ -z "${SYMM_TEST_LONG-}" ] || explore right
+explore_long right
 for mutant in NO_RESEND EARLY_GO NO_OUTCOME ANY_VERDICT NO_SAY_AGAIN NO_PARTIAL EARLY_HAVE; do
     explore wrong "-D$mutant"
 done
+
+begin shrink
+explore right -DRANKS=2 -DDEATHS=1 -DCALLS=2 -DTIMEOUTS -DFINALIZE
+explore right -DRANKS=2 -DDEATHS=0 -DCALLS=2 -DFAILS=1 -DTIMEOUTS
+explore right -DRANKS=3 -DDEATHS=0
+search cycles right -DRANKS=2 -DDEATHS=1 -DTIMEOUTS
+explore_long right -DRANKS=2 -DDEATHS=1 -DCALLS=2 -DFAILS=1 -DTIMEOUTS -DFINALIZE
+explore_long right -DRANKS=3 -DDEATHS=1
+explore_long right -DRANKS=3 -DDEATHS=2
+explore_long right -DRANKS=3 -DDEATHS=0 -DLATES=1
+explore_long right -DRANKS=3 -DDEATHS=1 -DFINALIZE
+explore_long right -DRANKS=3 -DDEATHS=1 -DFAILS=1
+explore wrong -DRANKS=3 -DDEATHS=1 -DNO_CAS
+explore wrong -DRANKS=2 -DDEATHS=0 -DCALLS=3 -DTIMEOUTS -DNO_RECHECK
+explore wrong -DRANKS=2 -DDEATHS=0 -DCALLS=2 -DTIMEOUTS -DONE_PLACE
+explore wrong -DRANKS=2 -DDEATHS=1 -DGATHER_IGNORES_DEATH
+explore wrong -DRANKS=2 -DDEATHS=1 -DCONCLUDE_IGNORES_DEATH
+explore wrong -DRANKS=2 -DDEATHS=1 -DCALLS=2 -DSTALE_JOIN
+explore wrong -DRANKS=2 -DDEATHS=1 -DCALLS=2 -DFAILS=1 -DSTALE_MARK
+explore wrong -DRANKS=2 -DDEATHS=0 -DCALLS=2 -DNO_HISTORY
+explore wrong -DRANKS=3 -DDEATHS=1 -DLATES=1 -DWIDE_AMONG
+explore wrong -DRANKS=2 -DDEATHS=0 -DFAILS=1 -DMARK_EARLY
+explore wrong -DRANKS=2 -DDEATHS=0 -DFAILS=1 -DFAIL_ALONE
+explore wrong -DRANKS=2 -DDEATHS=0 -DFAILS=1 -DDONE_ALONE
+search cycles wrong -DRANKS=2 -DDEATHS=1 -DTIMEOUTS -DRETRY_BLINDLY
+
+begin exchange
+explore right -DRANKS=2 -DSTEPS=2 -DLATES=1 -DBADS=1
+explore right -DRANKS=3 -DDEATHS=0
+explore right -DRANKS=3 -DDEATHS=1
+explore_long right -DRANKS=3 -DDEATHS=0 -DLATES=1
+explore_long right -DRANKS=3 -DDEATHS=0 -DBADS=1
+explore wrong -DRANKS=3 -DDEATHS=0 -DNO_DONE
+explore wrong -DRANKS=2 -DDEATHS=0 -DEARLY_DONE
+explore wrong -DRANKS=2 -DDEATHS=0 -DSTEPS=2 -DLATES=1 -DNO_FAIL
+explore wrong -DRANKS=2 -DSTEPS=2 -DLATES=1 -DNO_LAST_LOOK
+explore wrong -DRANKS=2 -DDEATHS=0 -DSTEPS=2 -DLOOK_TAKES
+explore wrong -DRANKS=2 -DSTEPS=2 -DLATES=1 -DNO_PAST
+explore wrong -DRANKS=2 -DNO_DRAIN
+explore wrong -DRANKS=3 -DIGNORE_DEATH
+explore wrong -DRANKS=2 -DDEATHS=0 -DBADS=1 -DOWN_FIRST
+
+begin signal small
+explore right -DFAILURE
+explore right -DBLOCKS=2 -DPUTS=4 -DFAILURE
+explore_long right -DBLOCKS=3 -DFAILURE
+explore wrong -DSIGNAL_FIRST
+explore wrong -DEQUAL
+explore wrong -DPLAIN_ORDER
+explore wrong -DNO_BACK
+explore wrong -DBLOCKS=2 -DFIRST_BLOCK
+explore wrong -DBLOCKS=2 -DNO_RESET
+explore wrong -DBLOCKS=2 -DNO_DEPEND
+explore wrong -DFAILURE -DIGNORE_RAISED
+explore wrong -DFAILURE -DIGNORE_FAILURE
+explore wrong -DUNDONE_LATE
+
+begin sleep small
+explore right -DSLEEPERS=3
+explore right -DCANCEL
+explore right -DFENCE -DNO_SLICE
+search fair right -DDEATHS=1
+explore wrong -DNO_SLICE
+explore wrong -DCANCEL -DFENCE -DNO_SLICE
+explore wrong -DFENCE -DNO_SLICE -DNO_COMPARE
+explore wrong -DFENCE -DNO_SLICE -DCOUNT_LATE
+explore wrong -DFENCE -DNO_SLICE -DWAKE_FIRST
+explore wrong -DFENCE -DNO_SLICE -DWAKE_ONE
+explore wrong -DFENCE -DNO_SLICE -DCOUNT_SHARED
+explore wrong -DNO_POLL
+search fair wrong -DDEATHS=1 -DNO_DEADLINE
+
+begin lamport small
+explore right -DCALLS=6
+explore right -DROUNDS=2 -DCALLS=4
+explore right -DROUNDS=3 -DFENCES -DCALLS=4
+explore right -DROOT -DSLOTS=2
+explore right -DLL -DSLOTS=2 -DROUNDS=2
+explore right -DLL -DSLOTS=2 -DROOT
+explore wrong -DSLOTS=1
+explore wrong -DLL -DSLOTS=1
+explore wrong -DROUNDS=3 -DCALLS=3
+explore wrong -DNO_CLEAN
+explore wrong -DNO_DEPEND
+explore wrong -DROOT -DNO_MEET
+explore wrong -DROOT -DSLOTS=2 -DMEET_FIRST
+explore wrong -DLL -DSLOTS=2 -DANY_FLAG
+
+begin liveness small
+explore right
+explore right -DSIGNAL
+for mutant in DEATHS_FIRST ONE_PASS ARRIVED_SKIPS ASK_TWICE NO_REREAD NO_RERECORD FINISH_LATE \
+    IGNORE_DEATH IGNORE_FINISHED; do
+    explore wrong "-D$mutant"
+done
+explore wrong -DSIGNAL -DNO_CAUSE
+
+begin handshake small
+explore right -DCUTS=3
+search cycles right
+explore_long right -DCUTS=5
+for mutant in NO_FINISH EARLY_OPEN REPLACE_LOST NO_DEADLINE NO_GUEST_DEADLINE; do
+    explore wrong "-D$mutant"
+done
+search cycles wrong -DKEEP_OLD
+search cycles wrong -DSAME_NONCE
+
+echo "$searches searches, $mutants of them mutants"
 exit "$failed"
