@@ -111,7 +111,7 @@ done
 
 begin shrink
 explore right -DRANKS=2 -DDEATHS=1 -DCALLS=2 -DTIMEOUTS -DFINALIZE
-explore right -DRANKS=2 -DDEATHS=0 -DCALLS=2 -DFAILS=1 -DTIMEOUTS
+explore_long right -DRANKS=2 -DDEATHS=0 -DCALLS=2 -DFAILS=1 -DTIMEOUTS
 explore right -DRANKS=3 -DDEATHS=0
 search cycles right -DRANKS=2 -DDEATHS=1 -DTIMEOUTS
 explore_long right -DRANKS=2 -DDEATHS=1 -DCALLS=2 -DFAILS=1 -DTIMEOUTS -DFINALIZE
