@@ -184,11 +184,13 @@ static symm_status entry_make(struct gathering *gathering,
     return status;
 }
 
-/* Entry r must be what rank r of this very job has given. */
-static symm_status entries_check(const struct gathering *gathering)
+/* Entry r must be what rank r of this very job has given; the own one is known. */
+static symm_status entries_check(const struct gathering *gathering,
+                                 const struct bootstrap_entry *mine)
 {
     const struct symm_bootstrap_run *run = gathering->run;
     const char *what = gathering->what;
+    bool own = memcmp(&gathering->entries[run->rank], mine, sizeof(*mine)) == 0;
     for (int r = 0; r < run->size; r++) {
         struct bootstrap_entry *entry = &gathering->entries[r];
         char *name = entry->place.host.name;
@@ -210,6 +212,11 @@ static symm_status entries_check(const struct gathering *gathering)
                               r, entry->size, run->rank, run->size);
         (void)symm__printable(name, SYMM_HOST_NAME);
     }
+    if (!own)
+        return symm__fail(SYMM_ERR_JOB,
+                          "%s returned for rank %d not what this rank has given: are "
+                          "there two processes of this rank, or two jobs in one?",
+                          what, run->rank);
     for (int r = 0; r < run->size; r++) {
         if (gathering->entries[r].failed == 0)
             continue;
@@ -559,7 +566,7 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
     if (made != SYMM_OK)
         status = symm__fail_quiet(made, sentence);
     if (status == SYMM_OK)
-        status = entries_check(gathering);
+        status = entries_check(gathering, &mine);
     if (status == SYMM_OK)
         status = entries_connect(gathering, peer_fd);
     if (gathering->listener >= 0)
