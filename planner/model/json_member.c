@@ -35,10 +35,12 @@ void symm__take_integer(struct json_members *at, const char *name, int64_t least
     const json_t *value = json_object_get(at->object, name);
 
     *number = json_integer_value(value);
-    if (at->status == SYMM_OK &&
-        (!json_is_integer(value) || *number < least || *number > most))
+    if (json_is_integer(value) && *number >= least && *number <= most)
+        return;
+    if (at->status == SYMM_OK)
         at->status =
             symm__json_integer(&at->json, symm__member(at, name), least, most, number);
+    *number = least; /* callers count with it before they look at the status */
 }
 
 void symm__take_int(struct json_members *at, const char *name, int least, int most,
