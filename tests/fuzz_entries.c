@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const symm_bootstrap bootstrap = {
         .size = sizeof(bootstrap), .allgather = allgather, .arg = &gather};
     struct symm_world world = {.listener = -1};
-    struct symm_bootstrap_run run = {.key = "fuzz", .timeout = 0.01, .world = &world};
+    struct symm_bootstrap_run run = {.key = "fuzz", .timeout = 0.002, .world = &world};
     char directory[] = "/tmp/symm-fuzz-XXXXXX";
     struct fuzz_line line;
     char word[8];
