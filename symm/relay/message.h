@@ -95,7 +95,8 @@ struct symm_relay_message *symm__relay_step(enum symm_relay_kind kind, uint64_t 
 struct symm_relay_message *symm__relay_listed(enum symm_relay_kind kind, uint64_t tag,
                                               uint32_t sequence, const int32_t *leaders,
                                               int count, uint64_t more);
-/* The sentence that ends the data, after the list if there is one; made printable. */
+/* The sentence that ends the data, after the list if there is one; made printable, never
+ * empty. */
 void symm__relay_sentence(const struct symm_relay_message *message,
                           char text[SYMM_ERROR_BYTES]);
 /* "split (world)" and "split (team 3 [0 1])" are the same step. */
