@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fuzz_relay.c - messages between hosts: what a relay and its clients make of them
- * (relay/roles.c, relay/ledger.c), without sockets and threads.
+ * (relay/roles.c, relay/ledger.c), and which ends a relay takes
+ * (relay/connections.c). Without threads, and but for the latter without sockets.
  *
  * The job has 24 ranks on 12 hosts, two on each. The first line of a script, "rank R", says which
  * one this is: an even one serves its host. Other lines:
  *   host N MESSAGE, rank N MESSAGE, relay MESSAGE   has come from there (fuzz_message.h)
  *   lost host N, lost rank N, lost relay            the connection is lost
  *   call MESSAGE    this rank's own exchange, a PART
+ *   guest FROM ABOUT KEY    an end connects and proves itself, with another key if KEY is not 0
  *   gone N LEFT, rank-gone, serve, leave, tick, cut N
  */
 #include "fuzz_message.h"
@@ -150,6 +152,79 @@ static void hear(struct world *world, const char *who, struct fuzz_line *line)
     symm__relay_drop(message);
 }
 
+/* The relay listens from now on. */
+static int listen_now(struct symm_relay *relay)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(at);
+    int fd = relay->config.listener;
+
+    if (fd < 0)
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 ||
+        (relay->config.listener < 0 &&
+         (bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 || listen(fd, 8) != 0)))
+        abort();
+    relay->config.listener = relay->acceptor.listener = fd;
+    if (getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
+        abort();
+    return ntohs(at.sin_port);
+}
+
+/* What the thread does with sockets that are ready. */
+static void serve(struct symm_relay *relay)
+{
+    struct pollfd polls[256];
+    double due = INFINITY;
+    size_t count;
+
+    if (symm__relay_watched(relay) > sizeof(polls) / sizeof(polls[0]))
+        return;
+    count = symm__relay_watch(relay, polls, &due);
+    (void)poll(polls, count, 0);
+    symm__relay_move(relay, polls, count);
+}
+
+static void guest(struct world *world, struct fuzz_line *line)
+{
+    static const uint8_t other[SYMM_SIPHASH_KEY] = "another key";
+    struct symm_relay *relay = world->relay;
+    uint32_t from = (uint32_t)fuzz_number(line, 0),
+             about = (uint32_t)fuzz_number(line, 0);
+    struct symm_auth_protocol protocol = {.magic = 0x53594d52u,
+                                          .version = 1,
+                                          .key = fuzz_number(line, 0) ? other
+                                                                      : world->key};
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    enum symm_auth_said said = SYMM_AUTH_WAIT;
+    struct symm_auth auth;
+    int fd;
+
+    if (!relay->serving)
+        return;
+    at.sin_port = htons((uint16_t)listen_now(relay));
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        !symm__auth_ask(&protocol, &auth, fd, from, about))
+        abort();
+    for (int turns = 0; turns < 3 && said == SYMM_AUTH_WAIT; turns++) {
+        serve(relay);
+        said = symm__auth_hear(&protocol, &auth, fd);
+    }
+    serve(relay);
+    fuzz_must(said != SYMM_AUTH_DONE || protocol.key == world->key, "it knows the key",
+              NULL);
+    for (const struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        fuzz_must(c->id >= 0 && c->id < (c->end == SYMM_RELAY_OF_RANK ||
+                                                 c->end == SYMM_RELAY_TO_RELAY
+                                             ? RANKS
+                                             : HOSTS),
+                  "a connection leads to an end of the job", NULL);
+    close(fd);
+}
+
 static void follow(struct world *world, struct fuzz_line *line)
 {
     struct symm_relay *relay = world->relay;
@@ -161,6 +236,8 @@ static void follow(struct world *world, struct fuzz_line *line)
     if (strcmp(word, "host") == 0 || strcmp(word, "rank") == 0 ||
         strcmp(word, "relay") == 0) {
         hear(world, word, line);
+    } else if (strcmp(word, "guest") == 0) {
+        guest(world, line);
     } else if (strcmp(word, "lost") == 0) {
         lose(world, line);
     } else if (strcmp(word, "call") == 0) {
