@@ -54,8 +54,9 @@ struct symm_relay_head {
     int32_t status;   /* symm_status */
     int32_t rank;     /* whom it is about: GIVE_UP, FAIL, NOTICE: who found it */
     uint32_t leaders; /* of the list */
-    uint32_t
-        reached; /* FAIL: the highest number of the tag that is known to have failed */
+    /* FAIL: the highest number of the tag that is known to have failed. LEAVE of a relay to a rank:
+     * 1: some neighbour was never connected, and does not know that the host's ranks leave. */
+    uint32_t reached;
     uint64_t before; /* PART, UP: as in symm_relay_exchange */
     uint64_t bytes;  /* of the data */
     char what[SYMM_RELAY_WHAT];

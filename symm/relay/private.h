@@ -94,6 +94,7 @@ struct symm_relay {
     struct symm_relay_connection *connections;
     struct symm_acceptor acceptor;
     struct symm_auth_nonces nonces[64]; /* of handshakes, by their sender's number */
+    bool untold;       /* the host's relay before this one left so (LEAVE, `reached`) */
     bool *gone, *left; /* [hosts]: no rank is left there; all have finalized */
     bool *
         changes; /* [hosts]: its relay has finalized, and the next one has not connected */

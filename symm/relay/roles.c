@@ -25,6 +25,7 @@
 #define PROBE_SECONDS    0.02 /* for a higher host to connect again, before it is probed */
 #define LOOK_SECONDS     0.1  /* between two looks for hosts that are not reached */
 #define SETTLE_SECONDS   0.15 /* for neighbours to connect to a relay that is new */
+#define MEET_SECONDS     0.6  /* for those that never were, if the start fails */
 #define EXPECT_SECONDS   0.2  /* for hosts to attach, until they are probed */
 #define ANNOUNCE_SECONDS 0.2  /* after a rank has finalized: at a job's end all do */
 #define ATTACH_SECONDS   0.2  /* after the host above has left: most jobs end then */
@@ -256,6 +257,18 @@ void symm__relay_spread(struct symm_relay *relay,
             symm__relay_queue(c, message);
 }
 
+/* Of a relay to a rank of its host. */
+static void queue_leave(struct symm_relay_connection *to, int rank, bool untold)
+{
+    struct symm_relay_message *leave = plain(SYMM_RELAY_LEAVE, rank, 0);
+
+    if (leave) {
+        leave->head.reached = untold;
+        symm__relay_queue(to, leave);
+    }
+    symm__relay_drop(leave);
+}
+
 static void queue_plain(struct symm_relay_connection *to, enum symm_relay_kind kind,
                         int rank, int status)
 {
@@ -475,6 +488,7 @@ static bool hear_leave(struct symm_relay *relay, struct symm_relay_connection *f
             relay->acknowledged = true;
         else
             set_state(relay, rank, SYMM_RELAY_FINALIZED);
+        relay->untold = relay->untold || message->head.reached != 0;
         return true;
     default:
         if (rank < 0 || rank >= relay->config.ranks ||
@@ -505,6 +519,27 @@ void symm__relay_saw_death(struct symm_relay *relay, int rank)
     pthread_mutex_unlock(&relay->lock);
 }
 
+/* Does this host attach to this one in the tree of the world, and is not connected? */
+static bool is_missing(struct symm_relay *relay, int host)
+{
+    return host != symm__relay_host(relay) && !relay->gone[host] &&
+           symm__tree_attach(host, relay->gone) == symm__relay_host(relay) &&
+           !symm__relay_find(relay, SYMM_RELAY_OF_HOST, host);
+}
+
+/* Is there a neighbour in the tree of the world that never was connected to this relay? */
+static bool has_untold(struct symm_relay *relay)
+{
+    int above = symm__tree_attach(symm__relay_host(relay), relay->gone);
+
+    if (above >= 0 && !relay->met[above])
+        return true;
+    for (int h = 0; h < relay->config.hosts; h++)
+        if (!relay->met[h] && is_missing(relay, h))
+            return true;
+    return false;
+}
+
 void symm__relay_leave_begin(struct symm_relay *relay)
 {
     struct symm_relay_message *leave = plain(SYMM_RELAY_LEAVE, relay->config.rank, 0);
@@ -523,8 +558,10 @@ void symm__relay_leave_begin(struct symm_relay *relay)
     /* The next relay must know the outcomes: this rank may have led those exchanges. */
     symm__ledger_outcomes(&relay->ledger, outcome_to_ranks, relay);
     if (relay->meet_until == 0)
-        relay->meet_until = symm__now() + SETTLE_SECONDS;
-    to_ranks(relay, NULL, leave);
+        relay->meet_until = symm__now() + MEET_SECONDS;
+    for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        if (c->end == SYMM_RELAY_OF_RANK)
+            queue_leave(c, relay->config.rank, has_untold(relay));
     tell_hosts(relay);
     symm__relay_drop(leave);
 }
@@ -585,7 +622,9 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
     /* A LEAVE that comes first would end what the host waits for by another reason. */
     if (c->end == SYMM_RELAY_OF_HOST)
         symm__ledger_failures(&relay->ledger, c->id, queue_outcome, c);
-    if (relay->leaving && relay->serving && c->end != SYMM_RELAY_PROBE)
+    if (relay->leaving && relay->serving && c->end == SYMM_RELAY_OF_RANK)
+        queue_leave(c, relay->config.rank, has_untold(relay));
+    else if (relay->leaving && relay->serving && c->end != SYMM_RELAY_PROBE)
         queue_plain(c, SYMM_RELAY_LEAVE, relay->config.rank, has_successor(relay));
 }
 
@@ -674,7 +713,7 @@ static void begin_to_serve(struct symm_relay *relay)
             relay->after_death = symm__relay_state(relay, rank) != SYMM_RELAY_FINALIZED;
     }
     /* Nor have the neighbours heard what this rank had to report. */
-    relay->after_death = relay->after_death || relay->news_count > 0;
+    relay->after_death = relay->after_death || relay->untold || relay->news_count > 0;
     symm__relay_call_say(relay);
     if (relay->leaving)
         symm__relay_leave_begin(relay);
@@ -695,14 +734,6 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
 }
 
 /* ---- Each turn ------------------------------------------------------------------------------ */
-
-/* Does this host attach to this one in the tree of the world, and is not connected? */
-static bool is_missing(struct symm_relay *relay, int host)
-{
-    return host != symm__relay_host(relay) && !relay->gone[host] &&
-           symm__tree_attach(host, relay->gone) == symm__relay_host(relay) &&
-           !symm__relay_find(relay, SYMM_RELAY_OF_HOST, host);
-}
 
 /* Until when a relay that finalizes waits for that host, which is not connected. */
 static double awaited_until(const struct symm_relay *relay, int host)
