@@ -459,15 +459,18 @@ static symm_status unpack(struct over *over)
 
 /* ---- All ---------------------------------------------------------------------------------- */
 
-/* The only member on this host has failed before: the others are told who. */
+/* This member has failed before: the other hosts are told who. */
 static symm_status fail_alone(struct over *over)
 {
     char own[SYMM_ERROR_BYTES];
 
     snprintf(own, sizeof(own), "%s", symm_last_error());
-    (void)!give_up(over,
-                   symm__fail(over->exchange->status, "rank %d failed in %s: %.380s",
-                              over->oob->rank, over->exchange->what, own));
+    if (over->exchange->status == SYMM_ERR_PEER_DEAD) /* which names a rank */
+        (void)!give_up(over, over->exchange->status);
+    else
+        (void)!give_up(over, symm__fail(over->exchange->status,
+                                        "rank %d failed in %s: %.380s", over->oob->rank,
+                                        over->exchange->what, own));
     return symm__fail_quiet(over->exchange->status, own);
 }
 
@@ -480,7 +483,8 @@ static symm_status run(struct over *over)
         return fail_alone(over);
     status = gather_here(over);
     if (status != SYMM_OK)
-        return give_up(over, status);
+        return over->exchange->status != SYMM_OK ? fail_alone(over)
+                                                 : give_up(over, status);
     if (is_leader(over)) {
         status = gather_hosts(over, &result);
         status = pack_all(over, status, &result);
