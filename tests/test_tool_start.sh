@@ -170,6 +170,19 @@ has err1 "SYMM_SOCKET_IFNAME='nowhere': no interface that is up fits it"
 [ $((SECONDS - began)) -lt 50 ] || fail "a host that cannot join was waited for"
 of_host=()
 
+# A rank that may open few files: all say which one, and what to raise.
+cat >few.sh <<'END'
+[ "$RANK" = 3 ] && ulimit -n "$1"
+shift
+exec "$@"
+END
+for files in 6 8 10; do
+    job 2 2 bash few.sh $files "$bin/symm-perf" all_reduce -b 8 -e 8 --no-pin
+    none_ok "$files open files"
+    for r in 0 1 2 3; do has err$r "ulimit -n"; done
+    for r in 0 1 2; do has err$r "rank 3 "; done
+done
+
 SYMM_BOOTSTRAP_PORT=70000 checks=$((checks + 1))
 SYMM_BOOTSTRAP_PORT=70000 SYMM_HOST_ID=a RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 \
     MASTER_ADDR=x MASTER_PORT=1 "$bin/symm-perf" all_reduce >out 2>err && fail "a port too high"

@@ -113,11 +113,17 @@ symm_status symm__fail_errno(symm_status status, int error, const char *format, 
     int saved = errno;
     char sentence[SYMM_ERROR_BYTES];
     char text[96];
-    char tail[100];
+    char tail[160];
+    const char *advice = "";
     va_list args;
 
     errno_text(error, text, sizeof(text));
-    snprintf(tail, sizeof(tail), ": %s", text);
+    /* Any descriptor may be the one too many, so the advice is not each caller's. */
+    if (error == EMFILE && !strstr(format, "ulimit -n"))
+        advice = "; raise the process's limit (ulimit -n)";
+    else if (error == ENFILE)
+        advice = "; raise the system's limit (/proc/sys/fs/file-max)";
+    snprintf(tail, sizeof(tail), ": %s%s", text, advice);
     va_start(args, format);
     format_sentence(sentence, tail, format, args);
     va_end(args);
