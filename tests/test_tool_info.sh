@@ -163,6 +163,8 @@ if [ -e "$cuda" ] && [ -z "${ASAN_OPTIONS-}" ]; then
     has "backend      host (no CUDA: " "not usable"
     expect 0 SYMM_KERNELS="$kernels" FAKE_CUDA_DEVICES=3 FAKE_CUDA_CHECK=1 "$tool" --probe
     has "ok    kernels" "ok    copies" "6 ordered pairs" "ok    fabric"
+    [ -e /dev/nvidia-caps-imex-channels ] ||
+        has "there is no IMEX channel in /dev/nvidia-caps-imex-channels" "nvidia-modprobe"
     expect 0 SYMM_KERNELS="$kernels" FAKE_CUDA_DEVICES=2 "$tool" --probe --json
     holds '[.cuda.probe[].proof] == ["kernels", "copies", "fabric"] and
            ([.cuda.probe[].ok] | all)'

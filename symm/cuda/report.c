@@ -14,6 +14,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/device.h"
+#include "cuda/imex.h"
 #include "cuda/report.h"
 #include "topology/bind.h"
 #include "util/options.h"
@@ -190,7 +191,8 @@ static void try_fabric(struct symm_cuda_report *report, struct symm_backend *b)
     CUmemGenericAllocationHandle memory;
     struct symm_cuda_scope scope;
     const char *attribute = report->device[0].fabric ? "yes" : "no";
-    const char *name = "an unknown error";
+    const char *name = "an unknown error", *missing;
+    char text[300];
     CUresult result;
 
     if (symm__cuda_enter(b, &scope) != SYMM_OK) {
@@ -209,11 +211,18 @@ static void try_fabric(struct symm_cuda_report *report, struct symm_backend *b)
         return;
     }
     (void)b->driver->cuGetErrorName(result, &name);
+    /* A device without such handles does not lack a channel. */
+    missing =
+        report->device[0].fabric ||
+                result == CUDA_ERROR_NOT_PERMITTED /* the driver's word for that */
+            ? symm__imex_missing(SYMM_IMEX_FOLDER, text, sizeof(text))
+            : NULL;
     proved(
         report, "fabric", true,
         "no memory with a fabric handle: cuMemCreate says %s, the attribute says %s; "
-        "not needed on one host",
-        name, attribute);
+        "not needed on one host%s%s",
+        name, attribute, missing ? "; in an NVLink domain: " : "",
+        missing ? missing : "");
 }
 
 static void prove(struct symm_cuda_report *report)

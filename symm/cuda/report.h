@@ -28,7 +28,7 @@ struct symm_cuda_report {
     struct symm_cuda_proof {
         const char *name;
         bool good;
-        char text[256];
+        char text[512];
     } proof[SYMM_CUDA_REPORT_PROOFS];
 };
 
