@@ -17,6 +17,8 @@
  *     hosts finalize while others lose connections, the two cannot always be told apart);
  *   - who is killed is known to have gone wherever a rank still lives, once all is quiet (without
  *     the trouble that gives a reason to fail);
+ *   - what one rank that lives has read on a board (relay/board.c) all that live have, once all is
+ *     quiet, also if its writer was killed in the midst of it;
  *   - nothing is left in memory (with AddressSanitizer).
  * SYMM_TEST_CASES: how many; SYMM_TEST_SEED: the first, to replay one that failed.
  */
@@ -110,6 +112,7 @@ struct node {
     bool calling, given_up;
     uint32_t next[TEAMS_MAX]; /* sequence of each team */
     uint64_t program;         /* its own random numbers */
+    uint32_t written;         /* on all boards */
 };
 
 struct sim {
@@ -445,7 +448,10 @@ static void try_again(struct end *e, bool refused)
         (c->refused >= REFUSED_MOST || sim.now - c->since > SILENT)) {
         symm__relay_doom(c);
         symm__relay_host_gone(&e->owner->relay, c->id,
-                              symm__relay_has_left(&e->owner->relay, c));
+                              symm__relay_has_left(&e->owner->relay, c)
+                                  ? SYMM_RELAY_HOST_LEFT
+                              : c->refused >= REFUSED_MOST ? SYMM_RELAY_HOST_DIED
+                                                           : SYMM_RELAY_HOST_SILENT);
     }
 }
 
@@ -598,6 +604,8 @@ static void relay_free(struct symm_relay *relay)
         symm__relay_drop(relay->news[i]);
     free(relay->gone);
     free(relay->left);
+    free(relay->silent);
+    symm__relay_boards_close(relay);
     free(relay->changes);
     free(relay->met);
     free(relay->state);
@@ -1135,6 +1143,7 @@ static void make_node(int rank)
     pthread_cond_init(&relay->changed, NULL);
     relay->gone = calloc((size_t)sim.hosts, 1);
     relay->left = calloc((size_t)sim.hosts, 1);
+    relay->silent = calloc((size_t)sim.hosts, 1);
     relay->changes = calloc((size_t)sim.hosts, 1);
     relay->met = calloc((size_t)sim.hosts, 1);
     relay->state = calloc((size_t)sim.ranks, 1);
@@ -1206,6 +1215,57 @@ static void check_deaths(void)
                 wrong("rank %d does not know that rank %d has died", at, r);
 }
 
+/* ---- Boards ------------------------------------------------------------------------------------ */
+
+#define BOARDS 2
+
+/* Some rank writes, and may be killed before all of it is sent. */
+static void write_one(void)
+{
+    struct node *n = sim.node[below(sim.ranks)];
+    uint64_t tag = 5 + (uint64_t)below(BOARDS);
+
+    if (!n->alive || n->relay.leaving || n->frozen_until > sim.now)
+        return;
+    n->written++;
+    if (symm__relay_write(&n->relay, tag, n->written, &n->written,
+                          sizeof(n->written)) != SYMM_OK)
+        wrong("rank %d cannot write", n->rank);
+}
+
+/* [ranks]: the newest versions that a rank knows. */
+static void take_version(void *user, int rank, const void *bytes, size_t count)
+{
+    uint32_t *version = user;
+
+    if (count == sizeof(*version))
+        memcpy(&version[rank], bytes, sizeof(*version));
+}
+
+static void check_boards(void)
+{
+    static uint32_t here[RANKS_MAX], there[RANKS_MAX];
+
+    for (uint64_t tag = 5; tag < 5 + BOARDS; tag++) {
+        int first = -1;
+
+        for (int at = 0; at < sim.ranks; at++) {
+            if (!sim.node[at]->alive || sim.node[at]->relay.leaving)
+                continue;
+            memset(there, 0, sizeof(there));
+            (void)symm__relay_read(&sim.node[at]->relay, tag, 0, take_version, there);
+            if (first < 0)
+                memcpy(here, there, sizeof(here));
+            first = first < 0 ? at : first;
+            for (int r = 0; r < sim.ranks; r++)
+                if (here[r] != there[r])
+                    wrong("board %d: of rank %d's cells rank %d knows number %u, rank "
+                          "%d number %u",
+                          (int)tag, r, first, here[r], at, there[r]);
+        }
+    }
+}
+
 static void run_case(uint64_t seed)
 {
     double limit, pace;
@@ -1216,6 +1276,8 @@ static void run_case(uint64_t seed)
     run_until(sim.now + 0.02 * chance());
     while (sim.now < sim.calm && !sim.wrong) {
         trouble_one();
+        if (below(8) == 0)
+            write_one();
         run_until(sim.now + pace * chance());
     }
     limit =
@@ -1232,6 +1294,7 @@ static void run_case(uint64_t seed)
     run_until(sim.now + 1);
     if (!(sim.trouble & HARMFUL))
         check_deaths();
+    check_boards();
     for (int r = 0; r < sim.ranks && !sim.wrong; r++) {
         node_leave(sim.node[(r * 7 + (int)seed % 7) % sim.ranks]);
         run_until(sim.now + (below(2) ? 0.003 * chance() : 0));

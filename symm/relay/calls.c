@@ -14,7 +14,13 @@
 
 enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank)
 {
-    return __atomic_load_n(&relay->state[rank], __ATOMIC_RELAXED);
+    /* acquire: pairs with the release in set_state */
+    return __atomic_load_n(&relay->state[rank], __ATOMIC_ACQUIRE);
+}
+
+bool symm__relay_is_silent(const struct symm_relay *relay, int host)
+{
+    return __atomic_load_n(&relay->silent[host], __ATOMIC_RELAXED);
 }
 
 /* ---- Exchanges ---------------------------------------------------------------------------- */

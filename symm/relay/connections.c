@@ -202,7 +202,10 @@ static void try_again(struct symm_relay *relay, struct symm_relay_connection *c,
     snprintf(c->why, sizeof(c->why), "%s", why ? why : strerror(error));
     if (elsewhere && (c->refused >= REFUSED_MOST || now - c->since > SILENT_SECONDS)) {
         symm__relay_doom(c);
-        symm__relay_host_gone(relay, c->id, symm__relay_has_left(relay, c));
+        symm__relay_host_gone(relay, c->id,
+                              symm__relay_has_left(relay, c) ? SYMM_RELAY_HOST_LEFT
+                              : c->refused >= REFUSED_MOST   ? SYMM_RELAY_HOST_DIED
+                                                             : SYMM_RELAY_HOST_SILENT);
     }
 }
 

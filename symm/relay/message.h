@@ -17,7 +17,7 @@
 
 #include "util/status.h"
 #define SYMM_RELAY_MAGIC   0x524d5953u /* "SYMR" */
-#define SYMM_RELAY_VERSION 1u
+#define SYMM_RELAY_VERSION 2u
 #define SYMM_RELAY_WHAT    64
 #define SYMM_RELAY_MOST    ((uint64_t)1 << 31) /* bytes of data */
 
@@ -33,7 +33,7 @@ enum symm_relay_kind {
     /* Of no exchange; no list: */
     SYMM_RELAY_NOTICE, /* a team has failed: to all; a sentence */
     SYMM_RELAY_DEAD,   /* `rank` has died; status != 0: has finalized: to all */
-    SYMM_RELAY_GONE, /* of host `rank` no rank is left: to all; status: all have finalized? */
+    SYMM_RELAY_GONE, /* of host `rank` no rank is left: to all; status: enum symm_relay_loss */
     /* rank to relay: it finalizes. Relay to its neighbours: so does its rank; status: another rank
      * of the host lives, and serves next. */
     SYMM_RELAY_LEAVE,
@@ -41,6 +41,8 @@ enum symm_relay_kind {
     SYMM_RELAY_JOIN,  /* to rank 0's host: the entries of this one */
     SYMM_RELAY_PLACE, /* back: where this host belongs; then from it to its parent */
     SYMM_RELAY_TABLE, /* down: the entries of all ranks; status != 0: a sentence */
+    /* Of no exchange as well: */
+    SYMM_RELAY_CELL, /* what `rank` has written on the board of team `tag`: to all; any bytes */
     SYMM_RELAY_KINDS
 };
 

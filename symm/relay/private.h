@@ -19,6 +19,13 @@
 #define SYMM_RELAY_FDS     4096 /* connections at a time */
 #define SYMM_RELAY_NOTICES 64   /* kept for ends that connect later */
 
+/* Why no rank of a host is left. */
+enum symm_relay_loss {
+    SYMM_RELAY_HOST_DIED,  /* nobody listens there */
+    SYMM_RELAY_HOST_LEFT,  /* the same, and all have finalized */
+    SYMM_RELAY_HOST_SILENT /* it does not answer */
+};
+
 /* Whom a connection leads to. */
 enum symm_relay_end {
     SYMM_RELAY_TO_RELAY, /* this rank's, to its host's relay */
@@ -76,6 +83,12 @@ struct symm_relay_call {
     struct symm_relay_message *part, *all, *give_up, *fail; /* counted */
 };
 
+struct symm_relay_board {
+    uint64_t tag;
+    uint64_t written;                 /* cells of all boards, until its newest one */
+    struct symm_relay_message **cell; /* [ranks]; counted; owned; NULL: no board */
+};
+
 struct symm_relay {
     struct symm_relay_config config;
     uint8_t key[SYMM_SIPHASH_KEY];
@@ -99,6 +112,7 @@ struct symm_relay {
     bool *
         changes; /* [hosts]: its relay has finalized, and the next one has not connected */
     bool *met;   /* [hosts]: its relay has been connected, whichever rank's it was */
+    bool *silent;       /* [hosts], atomic: gone, since it does not answer */
     bool any_gone, any_left;
     uint8_t *state;   /* [ranks], atomic: enum symm_relay_state */
     bool *hung_up;    /* [local_size]: that rank's socket has hung up */
@@ -110,6 +124,8 @@ struct symm_relay {
     /* NOTICEs for hosts and ranks that connect later, the last ones; counted. */
     struct symm_relay_message *news[SYMM_RELAY_NOTICES];
     unsigned news_count; /* ever */
+    struct symm_relay_board board[SYMM_RELAY_BOARDS];
+    uint64_t cells_written; /* ever */
     struct symm_relay_report report[SYMM_RELAY_REPORTS];
     unsigned report_count;   /* ever */
     char hint[80];           /* of a sentence in the making */
@@ -134,6 +150,15 @@ void symm__relay_free(struct symm_relay *relay);
 /* The parts in result->message, an ALL; result->parts: new. */
 symm_status symm__relay_take_parts(const struct symm_relay_exchange *x,
                                    struct symm_relay_result *result) SYMM_MUST_CHECK;
+
+/* board.c */
+/* False: a cell as new as this one is there, or no memory. */
+bool symm__relay_keep_cell(struct symm_relay *relay,
+                           struct symm_relay_message *message);
+/* All cells, for an end that has connected. */
+void symm__relay_queue_cells(struct symm_relay *relay,
+                             struct symm_relay_connection *to);
+void symm__relay_boards_close(struct symm_relay *relay);
 
 /* connections.c */
 /* An open connection of that end; NULL: none. */
@@ -170,7 +195,8 @@ void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
 bool symm__relay_has_left(const struct symm_relay *relay,
                           const struct symm_relay_connection *c);
 /* Nobody listens at that host, or it is silent. */
-void symm__relay_host_gone(struct symm_relay *relay, int host, bool left);
+void symm__relay_host_gone(struct symm_relay *relay, int host,
+                           enum symm_relay_loss loss);
 /* A message has come; false: the connection is to be closed. */
 bool symm__relay_hear(struct symm_relay *relay,
                       struct symm_relay_connection *connection,

@@ -122,9 +122,27 @@ struct symm_relay_report {
 bool symm__relay_reported(struct symm_relay *relay, uint64_t tag,
                           struct symm_relay_report *report);
 
+/*
+ * A board is a table of one cell for each rank of the job, the same one on all hosts: what a rank
+ * writes into its own cell of the board `tag` reaches all ranks, also if it dies meanwhile and
+ * any rank that lives has read it. Only a rank's newest version counts. So many boards are kept,
+ * those that were written to last.
+ */
+#define SYMM_RELAY_BOARDS 8
+symm_status symm__relay_write(struct symm_relay *relay, uint64_t tag, uint32_t version,
+                              const void *bytes, size_t count) SYMM_MUST_CHECK;
+/* Calls `each`, which must not wait, with each cell, if any was written since the read that
+ * returned `since`; 0: none was made. What a peer wrote may be any bytes. */
+uint64_t symm__relay_read(struct symm_relay *relay, uint64_t tag, uint64_t since,
+                          void (*each)(void *user, int rank, const void *bytes,
+                                       size_t count),
+                          void *user);
+
 enum symm_relay_state { SYMM_RELAY_ALIVE, SYMM_RELAY_DIED, SYMM_RELAY_FINALIZED };
 
 /* What is known of a rank of another host: two loads. */
 enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank);
+/* Is that host taken for dead because it says nothing? It may live, cut off from this one. */
+bool symm__relay_is_silent(const struct symm_relay *relay, int host);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * roles.c - what a relay and its clients do with messages, and who is the relay.
  *
- * News are reports that go to all hosts: NOTICE, DEAD and GONE. Each relay passes on those that it
+ * News are reports that go to all hosts: NOTICE, DEAD, GONE and CELL (board.c). Each relay passes on those that it
  * did not know, so they end. Ends that connect later get NOTICEs that were kept, and the state of
  * ranks and hosts.
  *
@@ -209,9 +209,10 @@ void symm__relay_roles_open(struct symm_relay *relay)
 
 static void set_state(struct symm_relay *relay, int rank, enum symm_relay_state state)
 {
-    /* relaxed: nothing else is read by it; the first state that is not ALIVE stays */
+    /* The first state that is not ALIVE stays. release: pairs with the acquire in
+     * symm__relay_state, for `silent` of its host */
     if (__atomic_load_n(&relay->state[rank], __ATOMIC_RELAXED) == SYMM_RELAY_ALIVE)
-        __atomic_store_n(&relay->state[rank], (uint8_t)state, __ATOMIC_RELAXED);
+        __atomic_store_n(&relay->state[rank], (uint8_t)state, __ATOMIC_RELEASE);
 }
 
 static bool find_report(const struct symm_relay *relay, uint64_t tag,
@@ -281,16 +282,24 @@ static void queue_plain(struct symm_relay_connection *to, enum symm_relay_kind k
     symm__relay_drop(message);
 }
 
+static enum symm_relay_loss loss_of(const struct symm_relay *relay, int host)
+{
+    return relay->left[host]                    ? SYMM_RELAY_HOST_LEFT
+           : symm__relay_is_silent(relay, host) ? SYMM_RELAY_HOST_SILENT
+                                                : SYMM_RELAY_HOST_DIED;
+}
+
 static void send_news(struct symm_relay *relay, struct symm_relay_connection *to)
 {
     for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
         if (relay->news[i])
             symm__relay_queue(to, relay->news[i]);
+    symm__relay_queue_cells(relay, to);
     if (to->end == SYMM_RELAY_TO_RELAY)
         return;
     for (int h = 0; h < relay->config.hosts && relay->any_gone; h++)
         if (relay->gone[h])
-            queue_plain(to, SYMM_RELAY_GONE, h, relay->left[h]);
+            queue_plain(to, SYMM_RELAY_GONE, h, loss_of(relay, h));
     for (int r = 0; r < relay->config.ranks; r++) {
         enum symm_relay_state state = symm__relay_state(relay, r);
 
@@ -346,19 +355,24 @@ static void settle(struct symm_relay *relay)
 }
 
 static void host_gone(struct symm_relay *relay,
-                      const struct symm_relay_connection *from, int host, bool left)
+                      const struct symm_relay_connection *from, int host,
+                      enum symm_relay_loss loss)
 {
     struct symm_relay_message *news;
+    bool left = loss == SYMM_RELAY_HOST_LEFT;
 
     if (relay->gone[host] || host == symm__relay_host(relay))
         return;
     relay->gone[host] = relay->any_gone = true;
     relay->left[host] = left;
+    /* relaxed: who asks has seen a state that is set below */
+    __atomic_store_n(&relay->silent[host], loss == SYMM_RELAY_HOST_SILENT,
+                     __ATOMIC_RELAXED);
     relay->any_left = relay->any_left || left;
     for (int r = 0; r < relay->config.ranks; r++)
         if (relay->config.host_of[r] == host)
             set_state(relay, r, left ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
-    news = plain(SYMM_RELAY_GONE, host, left);
+    news = plain(SYMM_RELAY_GONE, host, (int)loss);
     if (news)
         symm__relay_spread(relay, from, news);
     symm__relay_drop(news);
@@ -375,10 +389,11 @@ static void host_gone(struct symm_relay *relay,
     symm__relay_fail_gone(relay, host);
 }
 
-void symm__relay_host_gone(struct symm_relay *relay, int host, bool left)
+void symm__relay_host_gone(struct symm_relay *relay, int host,
+                           enum symm_relay_loss loss)
 {
     if (relay->serving)
-        host_gone(relay, NULL, host, left);
+        host_gone(relay, NULL, host, loss);
 }
 
 static void rank_died(struct symm_relay *relay, int rank)
@@ -402,10 +417,20 @@ static bool hear_news(struct symm_relay *relay,
         head->kind == SYMM_RELAY_GONE ? relay->config.hosts : relay->config.ranks;
 
     if (head->rank < 0 || head->rank >= most ||
-        (from->end == SYMM_RELAY_OF_RANK && head->kind != SYMM_RELAY_NOTICE))
+        (from->end == SYMM_RELAY_OF_RANK && head->kind != SYMM_RELAY_NOTICE &&
+         head->kind != SYMM_RELAY_CELL))
         return false;
     if (head->kind == SYMM_RELAY_GONE) {
-        host_gone(relay, from, head->rank, head->status != 0);
+        host_gone(relay, from, head->rank,
+                  head->status == SYMM_RELAY_HOST_LEFT ||
+                          head->status == SYMM_RELAY_HOST_SILENT
+                      ? (enum symm_relay_loss)head->status
+                      : SYMM_RELAY_HOST_DIED);
+        return true;
+    }
+    if (head->kind == SYMM_RELAY_CELL) {
+        if (symm__relay_keep_cell(relay, message))
+            symm__relay_spread(relay, from, message);
         return true;
     }
     if (head->kind == SYMM_RELAY_DEAD) {
@@ -496,7 +521,7 @@ static bool hear_leave(struct symm_relay *relay, struct symm_relay_connection *f
             return false;
         relay->changes[from->id] = true;
         if (message->head.status == 0)
-            host_gone(relay, from, from->id, true);
+            host_gone(relay, from, from->id, SYMM_RELAY_HOST_LEFT);
         return true;
     }
 }
@@ -667,6 +692,7 @@ bool symm__relay_hear(struct symm_relay *relay, struct symm_relay_connection *c,
     case SYMM_RELAY_NOTICE:
     case SYMM_RELAY_DEAD:
     case SYMM_RELAY_GONE:
+    case SYMM_RELAY_CELL:
         return hear_news(relay, c, message);
     case SYMM_RELAY_LEAVE:
         return hear_leave(relay, c, message);

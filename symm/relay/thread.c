@@ -129,6 +129,7 @@ void symm__relay_free(struct symm_relay *relay)
     symm__relay_drop(relay->call.fail);
     for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
         symm__relay_drop(relay->news[i]);
+    symm__relay_boards_close(relay);
     if (relay->config.listener >= 0)
         close(relay->config.listener);
     if (relay->wake >= 0)
@@ -137,6 +138,7 @@ void symm__relay_free(struct symm_relay *relay)
     pthread_mutex_destroy(&relay->lock);
     free(relay->gone);
     free(relay->left);
+    free(relay->silent);
     free(relay->changes);
     free(relay->met);
     free(relay->state);
@@ -186,12 +188,14 @@ symm_status symm__relay_make(const struct symm_relay_config *config,
         r->place++;
     r->gone = calloc((size_t)config->hosts, sizeof(*r->gone));
     r->left = calloc((size_t)config->hosts, sizeof(*r->left));
+    r->silent = calloc((size_t)config->hosts, sizeof(*r->silent));
     r->changes = calloc((size_t)config->hosts, sizeof(*r->changes));
     r->met = calloc((size_t)config->hosts, sizeof(*r->met));
     r->state = calloc((size_t)config->ranks, sizeof(*r->state));
     r->hung_up = calloc((size_t)config->local_size, sizeof(*r->hung_up));
     symm__relay_roles_open(r);
-    if (!r->gone || !r->left || !r->changes || !r->met || !r->state || !r->hung_up) {
+    if (!r->gone || !r->left || !r->silent || !r->changes || !r->met || !r->state ||
+        !r->hung_up) {
         symm__relay_free(r);
         return symm__fail(SYMM_ERR_NOMEM,
                           "rank %d: no memory to talk to %d other hosts", config->rank,
