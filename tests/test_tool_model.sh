@@ -134,6 +134,14 @@ explore wrong -DRANKS=2 -DDEATHS=0 -DFAILS=1 -DFAIL_ALONE
 explore wrong -DRANKS=2 -DDEATHS=0 -DFAILS=1 -DDONE_ALONE
 search cycles wrong -DRANKS=2 -DDEATHS=1 -DTIMEOUTS -DRETRY_BLINDLY
 
+begin shrink_hosts
+explore right -DDEATHS=1
+explore right -DDEATHS=0 -DLATE
+explore_long right -DDEATHS=1 -DFAILS=1 # 2.3 million states
+for mutant in NO_PROMISE NO_TAKE_OVER ANY_VIEW EARLY_DONE NO_NEW_ROUND; do
+    explore wrong "-D$mutant"
+done
+
 begin exchange
 explore right -DRANKS=2 -DSTEPS=2 -DLATES=1 -DBADS=1
 explore right -DRANKS=3 -DDEATHS=0

@@ -136,7 +136,9 @@ struct symm_team {
     bool again;        /* a member that has left the next exchange may come again */
     uint32_t consensus_word; /* where its agreement on survivors is (team_shrink.c) */
     uint32_t shrinks;        /* attempts to shrink it that are over, */
-    uint64_t survivors; /* and the ranks that were left, by bits of team ranks; 0: no attempt yet */
+    uint64_t *survivors; /* and the ranks that were left, by bits of team ranks; NULL: none */
+                         /* was made yet; owned */
+    struct symm_shrunk *shrunk; /* over hosts: how the last one ended (shrink_hosts.c); owned */
     size_t begin, end;  /* its range: pad first, scratch, then the heap */
     size_t scratch_bytes;
     struct symm_heap heap;

@@ -404,6 +404,8 @@ void symm__team_free(symm_team *team)
     free(team->base);
     free(team->sent);
     free(team->world_rank);
+    free(team->survivors);
+    free(team->shrunk);
     pthread_mutex_destroy(&team->channels);
     free(team);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * team_shrink.c - the survivors of a team agree on their set, and make a team of their
- * own. No rank knows the set before: ranks may be dead, late, or die meanwhile.
+ * team_shrink.c - the survivors of a team of one host agree on their set, and make a team of
+ * their own. No rank knows the set before: ranks may be dead, late, or die meanwhile. (Teams
+ * over several hosts: shrink_hosts.c.)
  *
  * The agreement is one word for each team, in the control page of the team's first member
  * (symm_control.consensus_word; another team uses it only when all members have left this
@@ -32,19 +33,17 @@
  *
  * Bounded: one deadline for ranks that are alive but do not arrive, one for making the team;
  * a death in between begins anew, and an attempt without a death does not. Every loop ends a
- * deadline after that at the latest, whatever the word says. Refuses: teams with ranks on
- * other hosts.
+ * deadline after that at the latest, whatever the word says.
  */
 #include <stdio.h>
 
 #include "core/control_wait.h"
-#include "core/failure.h"
 #include "core/team.h"
 #include "record/record.h"
 #include "setup/consensus.h"
+#include "setup/survivors.h"
 #include "setup/team_object.h"
 #include "util/clock.h"
-#include "util/rank_text.h"
 #include "util/status.h"
 
 #define LOOK_SECONDS 2e-4    /* between two looks at the others */
@@ -73,25 +72,6 @@ struct shrink {
 
 /* ---- The word ------------------------------------------------------------------------ */
 
-static symm_status left_out(const struct shrink *s)
-{
-    symm_team *team = s->team;
-    char name[64];
-
-    team->survivors = ~(UINT64_C(1) << team->rank); /* for good */
-    symm__team_name(team, name, sizeof(name));
-    if (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
-        (void)symm__team_fail(team, SYMM_ERR_TIMEOUT,
-                              "rank %d was not among the ranks that came to "
-                              "symm_team_shrink of %s in time",
-                              team->ctx->rank, name);
-    return symm__fail(
-        SYMM_ERR_TIMEOUT,
-        "rank %d came too late to symm_team_shrink of %s: the other ranks "
-        "have gone on without it; raise SYMM_TIMEOUT if it is only slow",
-        team->ctx->rank, name);
-}
-
 static symm_status damaged(const struct shrink *s, uint64_t word)
 {
     return symm__fail(
@@ -109,7 +89,8 @@ static symm_status look(const struct shrink *s, struct step *step)
     uint64_t word = __atomic_load_n(s->consensus_word, __ATOMIC_ACQUIRE);
 
     if (word >> 32 != team->uid)
-        return left_out(s); /* so long ago that the place has a newer team */
+        return symm__left_out(
+            s->team); /* so long ago that the place has a newer team */
     *step = (struct step){.word = word,
                           .attempt = (uint32_t)(word >> 16) & 0xffff,
                           .proposer = (int)(word >> 8 & 0xff),
@@ -172,17 +153,6 @@ static bool has_opened(const struct shrink *s, int member)
                            __ATOMIC_ACQUIRE) == mark_of(s);
 }
 
-static bool is_dead(const symm_team *team, int member)
-{
-    int rank = team->world_rank[member];
-    const char *why;
-
-    return member != team->rank &&
-           symm__process_check(symm__process(team->ctx, rank),
-                               &symm__near_control(team->ctx, rank)->live,
-                               &why) == SYMM_ERR_PEER_DEAD;
-}
-
 static void announce(const struct shrink *s)
 {
     const struct symm_slots taken = symm__team_slots(s->team->ctx);
@@ -201,7 +171,7 @@ static uint64_t gathered(const struct shrink *s, bool *waiting)
 
     *waiting = false;
     for (int m = 0; m < s->team->size; m++) {
-        if (!is_in(s->among, m) || is_dead(s->team, m))
+        if (!is_in(s->among, m) || symm__member_is_gone(s->team, m))
             continue;
         if (has_come(s, m))
             set |= UINT64_C(1) << m;
@@ -267,11 +237,7 @@ static symm_status not_made(const struct shrink *s)
     char name[64];
 
     if (s->slot == NO_SLOT)
-        return symm__fail(SYMM_ERR_NOMEM,
-                          "no address range of %zu bytes is free on all survivors; "
-                          "destroy teams, or lower SYMM_TEAM_BYTES or raise "
-                          "SYMM_HEAP_BYTES",
-                          s->team->ctx->team_bytes);
+        return symm__no_slot(s->team);
     return symm__fail(
         SYMM_ERR_ABORTED,
         "the survivors of %s have no team: one of them could not make it, "
@@ -285,7 +251,7 @@ static symm_status go_on(struct shrink *s, const struct step *at)
     bool died = false;
 
     for (int m = 0; m < s->team->size; m++)
-        died = died || (is_in(s->set, m) && is_dead(s->team, m));
+        died = died || (is_in(s->set, m) && symm__member_is_gone(s->team, m));
     if (!died)
         return damaged(s, at->word);
     s->among = s->set;
@@ -301,12 +267,12 @@ static symm_status follow(struct shrink *s, const struct step *at, bool *decided
     symm_status status;
 
     if (at->attempt != s->attempt && !next)
-        return left_out(s);
+        return symm__left_out(s->team);
     status = read_set(s, at, &current, &mine);
     if (status != SYMM_OK || !current)
         return status;
     if (!mine || at->phase == SYMM_CONSENSUS_DONE) /* DONE would have needed me */
-        return left_out(s);
+        return symm__left_out(s->team);
     if (ended(s, at) == SYMM_CONSENSUS_FAILED)
         return not_made(s);
     if (next)
@@ -321,7 +287,7 @@ static void sleep_for(struct shrink *s, uint64_t members)
     int ranks[SYMM_MAX_LOCAL_RANKS], count = 0;
 
     for (int m = 0; m < s->team->size; m++)
-        if (is_in(members, m) && !is_dead(s->team, m))
+        if (is_in(members, m) && !symm__member_is_gone(s->team, m))
             ranks[count++] = s->team->world_rank[m];
     symm__control_wait_for(&s->seen, ranks, count);
     symm__sleep(LOOK_SECONDS);
@@ -376,7 +342,7 @@ static symm_status begin(struct shrink *s)
         if (status != SYMM_OK || at.attempt == s->attempt)
             return status;
         if (at.attempt > s->attempt)
-            return left_out(s);
+            return symm__left_out(s->team);
         /* I was there when the attempt before ended, and one change opens mine. */
         if ((at.phase != SYMM_CONSENSUS_DONE && at.phase != SYMM_CONSENSUS_FAILED) ||
             symm__now() >= until)
@@ -432,7 +398,7 @@ static enum symm_consensus_phase verdict(const struct shrink *s, bool opened, bo
     for (int m = 0; m < s->team->size; m++) {
         if (!is_in(s->set, m) || has_opened(s, m))
             continue;
-        if (is_dead(s->team, m) && !has_opened(s, m))
+        if (symm__member_is_gone(s->team, m) && !has_opened(s, m))
             return SYMM_CONSENSUS_GATHER;
         all = false;
     }
@@ -470,7 +436,7 @@ static symm_status conclude(struct shrink *s, bool opened,
         if (at.attempt < s->attempt || symm__now() >= until + s->team->ctx->timeout)
             return damaged(s, at.word);
         if (at.attempt > s->attempt + 3)
-            return left_out(s); /* too long ago to know how mine ended */
+            return symm__left_out(s->team); /* too long ago to know how mine ended */
         if (at.attempt != s->attempt || at.phase != SYMM_CONSENSUS_DECIDED) {
             *end = ended(s, &at);
             if (*end == SYMM_CONSENSUS_DONE && !opened) /* which would have needed me */
@@ -505,57 +471,36 @@ static symm_status attempt(struct shrink *s, enum symm_consensus_phase *end)
     return status;
 }
 
-/* A team without all of its ranks has failed, even if no rank has noticed yet. */
-static void mark_failed(symm_team *team, uint64_t set)
-{
-    int missing[SYMM_MAX_LOCAL_RANKS], count = 0;
-    char names[200], name[64];
-    bool dead = false;
-
-    for (int m = 0; m < team->size; m++)
-        if (!is_in(set, m)) {
-            missing[count++] = team->world_rank[m];
-            dead = dead || is_dead(team, m);
-        }
-    if (count == 0 || __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
-        return;
-    symm__ranks_text(missing, count, names, sizeof(names));
-    (void)symm__team_fail(team, dead ? SYMM_ERR_PEER_DEAD : SYMM_ERR_TIMEOUT,
-                          "%s did not come to symm_team_shrink of %s", names,
-                          symm__team_name(team, name, sizeof(name)));
-}
-
 /* With the context locked. */
 static symm_status shrink(symm_team *team, symm_team **survivors)
 {
-    uint64_t all = ~UINT64_C(0) >> (64 - team->size);
     struct shrink s = {
         .team = team,
         .own = symm__consensus_page(team, team->rank),
         .consensus_word = &symm__near_control(team->ctx, team->world_rank[0])
                                ->consensus_word[team->consensus_word],
         .attempt = team->shrinks + 1,
-        .among = team->survivors ? team->survivors & all : all,
+        .among = *team->survivors,
         .seen = symm__control_wait(team->ctx, team->uid, "shrink", NULL)};
     enum symm_consensus_phase end = SYMM_CONSENSUS_GATHER;
     symm_status status = SYMM_OK;
 
     if (!is_in(s.among, team->rank))
-        return left_out(&s);
+        return symm__left_out(team);
     while (status == SYMM_OK && end == SYMM_CONSENSUS_GATHER) {
         status = begin(&s);
         if (status == SYMM_OK)
             status = attempt(&s, &end);
     }
     symm__control_wait_end(&s.seen);
-    /* left_out has said so in the team; else the next call begins after this one. */
-    if (is_in(team->survivors ? team->survivors : all, team->rank)) {
+    /* symm__left_out has said so in the team; else the next call begins after this one. */
+    if (is_in(*team->survivors, team->rank)) {
         team->shrinks = s.attempt;
-        team->survivors = s.set ? s.set : s.among;
+        *team->survivors = s.set ? s.set : s.among;
     }
     if (status != SYMM_OK)
         return status;
-    mark_failed(team, s.set);
+    symm__survivors_mark(team, &s.set);
     *survivors = s.made;
     return SYMM_OK;
 }
@@ -568,14 +513,11 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
         return status;
     if (!survivors)
         return symm__fail(SYMM_ERR_INVALID, "symm_team_shrink: survivors is NULL");
-    for (int m = 0; team->spans && m < team->size; m++)
-        if (symm__is_far(team->ctx, team->world_rank[m]))
-            return symm__fail(SYMM_ERR_UNSUPPORTED,
-                              "symm_team_shrink: rank %d is on another host; shrink a "
-                              "team of one host's ranks",
-                              team->world_rank[m]);
     pthread_mutex_lock(&team->ctx->lock);
-    status = shrink(team, survivors);
+    status = symm__survivors_begin(team);
+    if (status == SYMM_OK)
+        status =
+            team->spans ? symm__shrink_hosts(team, survivors) : shrink(team, survivors);
     if (status == SYMM_OK && symm__is_recorded(team->ctx))
         symm__record_team(*survivors, "shrunk");
     pthread_mutex_unlock(&team->ctx->lock);

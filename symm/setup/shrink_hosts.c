@@ -1,0 +1,695 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shrink_hosts.c - the survivors of a team over several hosts agree on their set, and make a
+ * team of their own. No rank knows the set before: ranks and hosts may be dead, late, or die
+ * meanwhile.
+ *
+ * Each rank writes its own cell on the board of the team (relay/relay.h), and reads those of the
+ * others. One of them, the coordinator, proposes a set, and decides. It is the lowest rank that
+ * has not died. Calls of symm_team_shrink on a team are counted; in each one:
+ *
+ *     JOINED            the rank has come. `view`: the coordinator that it follows
+ *     proposal          the coordinator's: those that have JOINED and follow it. A proposal is
+ *                       named by its ballot: the coordinator, and its number
+ *     OPENED/NOT_OPENED the rank has tried to make the team of that ballot
+ *     DONE(ballot)      decision: all of its set have OPENED
+ *     FAILED            decision: one could not, or not in time: all return an error
+ *     LEFT              the rank returns an error of its own, and counts as dead
+ *
+ * If one of the set dies without OPENED, the coordinator makes a new proposal. If the coordinator
+ * dies, views rise to the next rank. That one begins when all others that live follow it: if one
+ * of them knows a decision it is taken over, else none was or will be made by a lower
+ * coordinator, for no rank listens to it any more. So there is one decision (among ranks that
+ * live; what a rank has returned that then died is not known to others). A copied decision
+ * says up to which view it counts (`in`), since a copy by a rank that has died may come late. This is
+ * the view change of replication protocols (Oki and Liskov 1988) with the quorum "all that live".
+ * tests/model/shrink_hosts.pml is the model.
+ *
+ * A rank that returns goes on to later calls, or never writes again: its cell has the last two
+ * decisions.
+ *
+ * Silence: a host that does not answer, or none of whose ranks has come, may be on the other side
+ * of a broken network, where others agree on another set. So a coordinator goes on only if the
+ * hosts of its set are more than half of those that are not surely dead, or half of them with the
+ * lowest one. Two sides cannot both be that.
+ *
+ * Bounded: one deadline for ranks that are alive but do not come, one for making the team; a death
+ * begins both anew. Later than three deadlines after the last change of view or proposal a rank
+ * returns an error.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/failure.h"
+#include "core/team.h"
+#include "setup/survivors.h"
+#include "setup/team_object.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/status.h"
+
+#define LOOK_SECONDS  2e-4 /* between two looks at the board; doubles */
+#define LOOK_MOST     2e-3
+#define DEATH_SECONDS 1.0   /* for a death to be known that has broken an exchange */
+#define SPARE_ROUNDS  3     /* new proposals though no death becomes known */
+#define LAST_CALL     65535 /* calls and coordinators share the 32 bits of a uid's step */
+
+enum state { JOINED = 1, OPENED, NOT_OPENED, LEFT };
+enum outcome { UNDECIDED, DONE, FAILED };
+
+struct ballot {
+    int32_t view;   /* the coordinator, by team rank */
+    uint32_t round; /* of its proposals; 0: none */
+};
+
+struct decision {
+    int32_t outcome;
+    int32_t in;     /* the highest view that it counts in */
+    int32_t status; /* FAILED: why */
+    struct ballot ballot;
+};
+
+/* What a rank writes. A coordinator's proposal is followed by its set. */
+struct cell {
+    uint32_t call;
+    int32_t state;
+    int32_t status; /* NOT_OPENED: why */
+    int32_t view;
+    struct ballot ballot;        /* that `state` is about */
+    uint32_t overdue;            /* the rank has waited a deadline for others to come */
+    uint32_t round, slot;        /* its own proposal; 0: none */
+    struct decision now, before; /* of this call, of the one before */
+    uint32_t unused;
+    struct symm_slots taken;
+};
+
+/* What is kept of the last call. */
+struct symm_shrunk {
+    uint32_t version; /* of the own cell */
+    struct decision decision;
+};
+
+struct seen {
+    bool is_here;
+    bool dead;
+    struct cell cell;
+    uint64_t *set; /* of a proposal; owned */
+};
+
+struct shrink {
+    symm_team *team, *made;
+    int me;
+    struct symm_shrunk *shrunk;
+    struct seen *seen;  /* [size]; the own one is `own` */
+    struct cell *own;   /* seen[me].cell */
+    struct cell said;   /* as it was written last */
+    int32_t *member_of; /* [ranks of the world] */
+    uint64_t *set;      /* of own->ballot */
+    size_t words;
+    uint64_t read; /* the board, so far */
+    double until;  /* ranks are waited for */
+    double since;  /* the last change of view or proposal */
+    double broken; /* since when a member has NOT_OPENED for a death; 0: none has */
+    int spare;
+    char sentence[SYMM_ERROR_BYTES]; /* of the own failure to make the team */
+};
+
+/* ---- The board ------------------------------------------------------------------------- */
+
+static bool is_decision(const struct decision *decision)
+{
+    return decision->outcome >= UNDECIDED && decision->outcome <= FAILED;
+}
+
+static void take_cell(void *user, int rank, const void *bytes, size_t count)
+{
+    struct shrink *s = user;
+    int member = s->member_of[rank];
+    struct seen *seen = &s->seen[member < 0 ? 0 : member];
+    struct cell cell;
+
+    if (member < 0 || member == s->me || count < sizeof(cell))
+        return;
+    memcpy(&cell, bytes, sizeof(cell));
+    if (cell.view < 0 || cell.view >= s->team->size || cell.state < JOINED ||
+        cell.state > LEFT || !is_decision(&cell.now) || !is_decision(&cell.before))
+        return;
+    if (cell.round > 0) {
+        size_t set_bytes = s->words * sizeof(*seen->set);
+
+        if (count != sizeof(cell) + set_bytes || cell.slot > SYMM_MAX_TEAMS)
+            return;
+        if (!seen->set)
+            seen->set = malloc(set_bytes);
+        if (!seen->set)
+            return; /* a later look may have memory */
+        memcpy(seen->set, (const char *)bytes + sizeof(cell), set_bytes);
+    }
+    seen->cell = cell;
+    seen->is_here = true;
+}
+
+/* Reads what is new; false: nothing is. */
+static bool look(struct shrink *s)
+{
+    struct symm_relay *relay = s->team->ctx->oob.relay;
+    bool more = false;
+    uint64_t read;
+
+    for (int m = 0; m < s->team->size; m++)
+        if (!s->seen[m].dead && m != s->me && symm__member_is_gone(s->team, m))
+            more = s->seen[m].dead = true;
+    read = symm__relay_read(relay, s->team->uid, s->read, take_cell, s);
+    more = more || read != s->read;
+    if (read == 0) /* others have taken the board's place: to be written again */
+        memset(&s->said, 0, sizeof(s->said));
+    s->read = read;
+    return more;
+}
+
+static symm_status publish(struct shrink *s)
+{
+    const size_t set_bytes = s->own->round > 0 ? s->words * sizeof(uint64_t) : 0;
+    char *bytes;
+    symm_status status;
+
+    if (memcmp(s->own, &s->said, sizeof(s->said)) == 0)
+        return SYMM_OK;
+    bytes = malloc(sizeof(*s->own) + set_bytes);
+    if (!bytes)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory to shrink a team of %d ranks",
+                          s->team->size);
+    memcpy(bytes, s->own, sizeof(*s->own));
+    if (set_bytes > 0)
+        memcpy(bytes + sizeof(*s->own), s->seen[s->me].set, set_bytes);
+    status =
+        symm__relay_write(s->team->ctx->oob.relay, s->team->uid, ++s->shrunk->version,
+                          bytes, sizeof(*s->own) + set_bytes);
+    free(bytes);
+    s->said = *s->own;
+    return status;
+}
+
+/* ---- Members --------------------------------------------------------------------------- */
+
+/* Has the rank come to this call? Those of a proposal have, also if their cells are not here. */
+static bool has_come(const struct shrink *s, int member)
+{
+    return (s->seen[member].is_here && s->seen[member].cell.call >= s->own->call) ||
+           (s->own->ballot.round > 0 && symm__set_has(s->set, member));
+}
+
+/* Its cell is of this call; NULL: it is not. */
+static const struct cell *cell_of(const struct shrink *s, int member)
+{
+    const struct seen *seen = &s->seen[member];
+
+    return seen->is_here && seen->cell.call == s->own->call ? &seen->cell : NULL;
+}
+
+static bool is_out(const struct shrink *s, int member)
+{
+    const struct cell *cell = cell_of(s, member);
+
+    return !symm__set_has(s->team->survivors, member) || s->seen[member].dead ||
+           (cell && cell->state == LEFT);
+}
+
+static bool is_in_step(const struct cell *cell, struct ballot ballot)
+{
+    return cell && cell->ballot.view == ballot.view &&
+           cell->ballot.round == ballot.round;
+}
+
+/* ---- Decisions --------------------------------------------------------------------------- */
+
+static const struct decision *decision_of(const struct shrink *s, int member)
+{
+    const struct cell *cell = &s->seen[member].cell;
+    const struct decision *decision = !s->seen[member].is_here         ? NULL
+                                      : cell->call == s->own->call     ? &cell->now
+                                      : cell->call == s->own->call + 1 ? &cell->before
+                                                                       : NULL;
+
+    return decision && decision->outcome != UNDECIDED ? decision : NULL;
+}
+
+/*
+ * Do higher views of others count? They may have passed over ranks that were late. Not once this
+ * rank has tried a proposal of another one, whose decision it awaits: who has passed over that one
+ * has died (else it would have been heard), and what it wrote may come later. Then only deaths
+ * that are known here make the view rise.
+ */
+static bool hears_others(const struct shrink *s)
+{
+    return s->own->ballot.round == 0 || s->own->view == s->me;
+}
+
+/* Does that member's decision count here? */
+static bool counts(const struct shrink *s, int member, const struct decision *decision)
+{
+    const int view = s->own->view;
+
+    return decision->in == view || (decision->in > view && hears_others(s)) ||
+           member == view || (view == s->me && s->own->round == 0);
+}
+
+static void decide(struct shrink *s, enum outcome outcome, symm_status status)
+{
+    s->own->now = (struct decision){.outcome = outcome,
+                                    .in = s->own->view,
+                                    .status = status,
+                                    .ballot = {s->me, s->own->round}};
+}
+
+/* Has this call been decided? Then own->now says how. */
+static symm_status adopt(struct shrink *s)
+{
+    for (int m = 0; m < s->team->size && s->own->now.outcome == UNDECIDED; m++) {
+        const struct decision *decision = decision_of(s, m);
+        bool lives = m != s->me && !s->seen[m].dead;
+
+        if (lives && s->seen[m].is_here && s->seen[m].cell.call > s->own->call + 1)
+            return symm__left_out(s->team);
+        if (!decision || m == s->me)
+            continue;
+        /* It is of others, and stands, since one of them lives. */
+        if (lives && decision->outcome == DONE && s->own->ballot.round == 0)
+            return symm__left_out(s->team);
+        if (!counts(s, m, decision))
+            continue;
+        s->own->now = *decision;
+        if (s->own->now.in < s->own->view)
+            s->own->now.in = s->own->view;
+    }
+    return SYMM_OK;
+}
+
+/* ---- The coordinator ----------------------------------------------------------------------- */
+
+/*
+ * The view rises to the lowest rank that may still coordinate, and to what others follow. They
+ * may have passed over this rank, since it came late.
+ */
+static symm_status follow_view(struct shrink *s)
+{
+    int view = s->own->view;
+
+    while (view < s->me && (is_out(s, view) || (!has_come(s, view) && s->own->overdue)))
+        view++;
+    for (int m = 0; m < s->team->size; m++) {
+        const struct cell *cell = is_out(s, m) ? NULL : cell_of(s, m);
+
+        if (cell && cell->view > view && hears_others(s))
+            view = cell->view;
+    }
+    if (view > s->me)
+        return symm__left_out(s->team); /* the others wait no longer */
+    if (view > s->own->view) {
+        s->own->view = view;
+        s->since = symm__now();
+    }
+    return SYMM_OK;
+}
+
+/* May a set be proposed: are all here and follow me, but those that are late? */
+static bool is_ready(const struct shrink *s)
+{
+    bool waiting = false, overdue = false;
+
+    for (int m = 0; m < s->team->size; m++) {
+        const struct cell *cell = cell_of(s, m);
+
+        overdue = overdue || (cell && !is_out(s, m) && cell->overdue);
+        if (is_out(s, m) || (cell && cell->view == s->me))
+            continue;
+        if (has_come(s, m)) /* and will follow, or has decided */
+            return false;
+        waiting = true;
+    }
+    return !waiting || overdue;
+}
+
+/* Can no other side of a broken network agree on another set? */
+static bool is_majority(const struct shrink *s, const uint64_t *set, bool *mine,
+                        bool *counted)
+{
+    const symm_ctx *ctx = s->team->ctx;
+    int ours = 0, all = 0, lowest = -1;
+
+    for (int m = 0; m < s->team->size; m++) {
+        int host = ctx->host_of[s->team->world_rank[m]];
+
+        if (!symm__set_has(s->team->survivors, m))
+            continue;
+        mine[host] = mine[host] || symm__set_has(set, m);
+        counted[host] = counted[host] || !is_out(s, m) ||
+                        (s->seen[m].dead && symm__is_far(ctx, s->team->world_rank[m]) &&
+                         symm__relay_is_silent(ctx->oob.relay, host));
+    }
+    for (int h = 0; h < ctx->hosts; h++) {
+        if (!counted[h])
+            continue;
+        lowest = lowest < 0 ? h : lowest;
+        all++;
+        ours += mine[h];
+    }
+    return 2 * ours > all || (2 * ours == all && lowest >= 0 && mine[lowest]);
+}
+
+static symm_status propose(struct shrink *s)
+{
+    const int hosts = s->team->ctx->hosts;
+    struct seen *own = &s->seen[s->me];
+    bool *flags = calloc(2 * (size_t)hosts, sizeof(*flags)), majority;
+    struct symm_slots taken = {{0}};
+
+    if (!own->set)
+        own->set = malloc(s->words * sizeof(*own->set));
+    if (!own->set || !flags) {
+        free(flags);
+        return symm__fail(SYMM_ERR_NOMEM, "no memory to shrink a team of %d ranks",
+                          s->team->size);
+    }
+    memset(own->set, 0, s->words * sizeof(*own->set));
+    for (int m = 0; m < s->team->size; m++) {
+        const struct cell *cell = cell_of(s, m);
+
+        if (is_out(s, m) || !cell || cell->view != s->me)
+            continue;
+        symm__set_add(own->set, m);
+        symm__slots_join(&taken, &cell->taken);
+    }
+    majority = is_majority(s, own->set, flags, flags + hosts);
+    free(flags);
+    if (!majority) {
+        decide(s, FAILED, SYMM_ERR_TIMEOUT);
+        return SYMM_OK;
+    }
+    s->own->slot = (uint32_t)symm__slots_free(&taken);
+    s->own->round++;
+    return SYMM_OK;
+}
+
+/* Did the exchanges end because a member had gone, as far as the status can tell? */
+static bool is_broken(symm_status failed)
+{
+    return failed == SYMM_ERR_PEER_DEAD || failed == SYMM_ERR_MISMATCH;
+}
+
+/* How the own proposal stands. *failed: why a member could not make the team; *again: since
+ * one has gone. */
+static bool all_opened(const struct shrink *s, bool *again, symm_status *failed)
+{
+    const struct ballot ballot = {s->me, s->own->round};
+    bool all = true, gone = false;
+
+    for (int m = 0; m < s->team->size; m++) {
+        const struct cell *cell = cell_of(s, m);
+        bool tried = is_in_step(cell, ballot);
+
+        if (!symm__set_has(s->seen[s->me].set, m))
+            continue;
+        gone = gone || is_out(s, m);
+        if (tried && cell->state == OPENED)
+            continue;
+        all = false;
+        *again = *again || is_out(s, m);
+        if (tried && cell->state == NOT_OPENED)
+            *failed = symm__peer_status(cell->status);
+    }
+    *again = *again || (gone && is_broken(*failed)); /* by one that had OPENED */
+    return all;
+}
+
+/* Decides, if it is time to. With an own proposal that this rank has tried. */
+static symm_status judge(struct shrink *s)
+{
+    bool again = false;
+    symm_status failed = SYMM_OK;
+    bool all = all_opened(s, &again, &failed);
+
+    if (all)
+        decide(s, DONE, SYMM_OK);
+    else if (again)
+        return propose(s);
+    else if (failed != SYMM_OK && !is_broken(failed))
+        decide(s, FAILED, failed);
+    else if (symm__now() >= s->since + 2 * s->team->ctx->timeout)
+        decide(s, FAILED, SYMM_ERR_ABORTED);
+    else if (failed == SYMM_OK)
+        s->broken = 0;
+    else if (s->broken == 0)
+        s->broken = symm__now(); /* who has died is known soon */
+    else if (symm__now() >= s->broken + DEATH_SECONDS && s->spare-- > 0)
+        return propose(s);
+    else if (symm__now() >= s->broken + DEATH_SECONDS)
+        decide(s, FAILED, SYMM_ERR_ABORTED);
+    return SYMM_OK;
+}
+
+static symm_status coordinate(struct shrink *s)
+{
+    if (s->own->view != s->me || s->own->now.outcome != UNDECIDED)
+        return SYMM_OK;
+    if (s->own->round == 0)
+        return is_ready(s) ? propose(s) : SYMM_OK;
+    return is_in_step(s->own, (struct ballot){s->me, s->own->round}) ? judge(s)
+                                                                     : SYMM_OK;
+}
+
+/* ---- Their team --------------------------------------------------------------------------- */
+
+static void unmake(struct shrink *s)
+{
+    symm_ctx *ctx = s->team->ctx;
+
+    if (s->made && ctx->teams[s->made->slot] == s->made) {
+        ctx->teams[s->made->slot] = NULL;
+        __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
+    }
+    symm__team_free(s->made);
+    s->made = NULL;
+}
+
+static symm_status make(struct shrink *s, uint32_t slot)
+{
+    const uint32_t step = s->own->call << 16 | (uint32_t)s->own->ballot.view;
+    const uint32_t part = SYMM_PART_SHRUNK ^ s->own->ballot.round << 16;
+    symm_ctx *ctx = s->team->ctx;
+    int size = 0;
+    symm_status status;
+
+    if (slot >= SYMM_MAX_TEAMS || ctx->teams[slot])
+        return symm__no_slot(s->team);
+    status = symm__team_alloc(ctx, s->team->size, &s->made);
+    if (status != SYMM_OK)
+        return status;
+    for (int m = 0; m < s->team->size; m++)
+        if (symm__set_has(s->set, m))
+            s->made->world_rank[size++] = s->team->world_rank[m];
+    s->made->agreed = true;
+    return symm__team_complete(s->made, symm__team_uid(s->team, step, part), (int)slot,
+                               size, ctx->timeout);
+}
+
+/* The coordinator's proposal, if there is a new one: tries to make its team. */
+static symm_status try_proposal(struct shrink *s)
+{
+    const struct seen *from = &s->seen[s->own->view];
+    const struct cell *cell = cell_of(s, s->own->view);
+    struct ballot ballot = {s->own->view, cell ? cell->round : 0};
+    symm_status status;
+
+    if (ballot.round == 0 || cell->view != s->own->view || is_in_step(s->own, ballot) ||
+        s->own->now.outcome != UNDECIDED)
+        return SYMM_OK;
+    if (!symm__set_has(from->set, s->me))
+        return symm__left_out(s->team);
+    unmake(s);
+    /* If a death is known the old team fails here, so its communicators are aborted first. */
+    (void)!symm__hierarchical_poll_locked(s->team);
+    memcpy(s->set, from->set, s->words * sizeof(*s->set));
+    s->own->ballot = ballot;
+    status = make(s, cell->slot);
+    s->own->state = status == SYMM_OK ? OPENED : NOT_OPENED;
+    s->own->status = status;
+    snprintf(s->sentence, sizeof(s->sentence), "%s",
+             status == SYMM_OK ? "" : symm_last_error());
+    if (status != SYMM_OK)
+        unmake(s);
+    s->since = symm__now();
+    s->broken = 0;
+    return SYMM_OK;
+}
+
+/* ---- A call -------------------------------------------------------------------------------- */
+
+static symm_status not_made(const struct shrink *s)
+{
+    const struct decision *decision = &s->own->now;
+    char name[64];
+
+    symm__team_name(s->team, name, sizeof(name));
+    if (s->own->state == NOT_OPENED)
+        return symm__fail_quiet((symm_status)s->own->status, s->sentence);
+    if (decision->status == SYMM_ERR_NOMEM)
+        return symm__no_slot(s->team);
+    if (decision->status == SYMM_ERR_TIMEOUT)
+        return symm__fail(
+            SYMM_ERR_TIMEOUT,
+            "symm_team_shrink of %s: too many hosts do not answer, or no rank of "
+            "theirs "
+            "has come. They may be cut off and go on by themselves, so only the side "
+            "with more hosts does, or of two halves that with the lowest rank",
+            name);
+    return symm__fail(
+        SYMM_ERR_ABORTED,
+        "the survivors of %s have no team: one of them could not make it, "
+        "or not before the deadline; symm_team_shrink can be called again",
+        name);
+}
+
+static symm_status too_long(const struct shrink *s)
+{
+    char name[64];
+
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "symm_team_shrink of %s: rank %d, which is to decide, has not within %.3g s: "
+        "stopped, or cut off from this host?",
+        symm__team_name(s->team, name, sizeof(name)), s->team->world_rank[s->own->view],
+        symm__now() - s->since);
+}
+
+static symm_status step(struct shrink *s)
+{
+    const double now = symm__now();
+    symm_status status;
+
+    s->own->overdue = s->own->overdue || now >= s->until;
+    status = adopt(s);
+    if (status == SYMM_OK && s->own->now.outcome == UNDECIDED)
+        status = follow_view(s);
+    if (status == SYMM_OK)
+        status = coordinate(s);
+    if (status == SYMM_OK)
+        status = publish(s); /* before it makes a team: others need not wait for that */
+    if (status == SYMM_OK)
+        status = try_proposal(s);
+    if (status == SYMM_OK)
+        status = publish(s);
+    if (status == SYMM_OK && s->own->now.outcome == UNDECIDED &&
+        now >= s->since + 3 * s->team->ctx->timeout + DEATH_SECONDS)
+        status = too_long(s);
+    return status;
+}
+
+static symm_status agree(struct shrink *s)
+{
+    double pause = LOOK_SECONDS;
+
+    for (;;) {
+        bool more = look(s);
+        symm_status status = step(s);
+
+        if (status != SYMM_OK || s->own->now.outcome != UNDECIDED)
+            return status;
+        pause = more ? LOOK_SECONDS : 2 * pause < LOOK_MOST ? 2 * pause : LOOK_MOST;
+        symm__sleep(pause);
+    }
+}
+
+static symm_status shrink_open(struct shrink *s, symm_team *team)
+{
+    const symm_ctx *ctx = team->ctx;
+
+    *s = (struct shrink){.team = team,
+                         .me = team->rank,
+                         .words = symm__set_words(team),
+                         .until = symm__now() + ctx->timeout,
+                         .since = symm__now(),
+                         .spare = SPARE_ROUNDS};
+    if (!team->shrunk)
+        team->shrunk = calloc(1, sizeof(*team->shrunk));
+    s->shrunk = team->shrunk;
+    s->seen = calloc((size_t)team->size, sizeof(*s->seen));
+    s->set = calloc(s->words, sizeof(*s->set));
+    s->member_of = malloc((size_t)ctx->size * sizeof(*s->member_of));
+    if (!s->shrunk || !s->seen || !s->set || !s->member_of)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory to shrink a team of %d ranks",
+                          team->size);
+    for (int r = 0; r < ctx->size; r++)
+        s->member_of[r] = -1;
+    for (int m = 0; m < team->size; m++)
+        s->member_of[team->world_rank[m]] = m;
+    s->seen[s->me].is_here = true;
+    s->own = &s->seen[s->me].cell;
+    memset(s->own, 0, sizeof(*s->own)); /* its padding is compared */
+    s->own->call = team->shrinks + 1;
+    s->own->state = JOINED;
+    s->own->before = s->shrunk->decision;
+    s->own->taken = symm__team_slots(ctx);
+    return SYMM_OK;
+}
+
+static void shrink_close(struct shrink *s)
+{
+    for (int m = 0; s->seen && m < s->team->size; m++)
+        free(s->seen[m].set);
+    free(s->seen);
+    free(s->set);
+    free(s->member_of);
+}
+
+/* How the call ends for this rank. */
+static symm_status conclude(struct shrink *s, symm_status status)
+{
+    const struct decision *decision = &s->own->now;
+
+    if (status == SYMM_OK && decision->outcome == FAILED)
+        return not_made(s);
+    /* DONE of a ballot that this rank has not opened is of others. */
+    if (status == SYMM_OK &&
+        (s->own->state != OPENED || !is_in_step(s->own, decision->ballot)))
+        return symm__left_out(s->team);
+    return status;
+}
+
+symm_status symm__shrink_hosts(symm_team *team, symm_team **made)
+{
+    struct shrink s;
+    char sentence[SYMM_ERROR_BYTES];
+    symm_status status = SYMM_OK;
+
+    if (!symm__set_has(team->survivors, team->rank))
+        return symm__left_out(team);
+    if (team->shrinks >= LAST_CALL)
+        return symm__fail(SYMM_ERR_OVERFLOW,
+                          "a team was shrunk %u times; shrink the team that "
+                          "symm_team_shrink has made",
+                          team->shrinks);
+    status = shrink_open(&s, team);
+    if (status == SYMM_OK) {
+        status = conclude(&s, agree(&s));
+        team->shrinks = s.own->call;
+        s.shrunk->decision = s.own->now;
+    }
+    if (status == SYMM_OK) {
+        memcpy(team->survivors, s.set, s.words * sizeof(*s.set));
+        symm__survivors_mark(team, s.set);
+        *made = s.made;
+    } else if (s.own) {
+        symm__error_save(sentence);
+        if (s.own->now.outcome != FAILED) { /* this rank's alone */
+            s.own->state = LEFT;
+            (void)!publish(&s);
+            symm__set_remove(team->survivors, team->rank);
+        }
+        unmake(&s);
+        status = symm__fail_quiet(status, sentence);
+    }
+    shrink_close(&s);
+    return status;
+}
