@@ -1049,10 +1049,20 @@ static void cut(void)
     }
 }
 
+/* One between the root and others of a team, if there is one, else any. */
+static int host_to_kill(void)
+{
+    const struct team *team = &sim.team[below(sim.teams)];
+    int inner = (team->count - 2) / SYMM_TREE_ARITY;
+
+    return sim.host_of[inner > 0 ? team->leaders[1 + below(inner)] : below(sim.ranks)];
+}
+
 static void trouble_one(void)
 {
     enum trouble kind = 1u << below(11);
     struct node *n;
+    int host;
 
     if (!has(kind))
         return;
@@ -1084,10 +1094,10 @@ static void trouble_one(void)
             node_leave(n);
         break;
     case KILL_HOSTS:
-        if (below(8) == 0)
-            for (int h = below(sim.hosts), r = sim.first_of[h]; r < sim.first_of[h + 1];
-                 r++)
-                node_kill(sim.node[r]);
+        host = below(8) == 0 ? host_to_kill() : -1;
+        for (int r = host < 0 ? 0 : sim.first_of[host];
+             host >= 0 && r < sim.first_of[host + 1]; r++)
+            node_kill(sim.node[r]);
         break;
     default:
         break; /* in the programs */

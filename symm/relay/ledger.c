@@ -235,6 +235,12 @@ static void to_place(struct symm_ledger *ledger, const struct symm_ledger_exchan
     ledger->to_host(ledger->user, host_at(ledger, x->leaders, place), message);
 }
 
+/* The place that this relay reports to: its parent, or the root, if it asks that. */
+static int place_above(const struct symm_ledger_exchange *x)
+{
+    return x->asks ? 0 : symm__tree_parent(x->place);
+}
+
 static void to_children(struct symm_ledger *ledger,
                         const struct symm_ledger_exchange *x,
                         struct symm_relay_message *message, bool all)
@@ -274,6 +280,9 @@ static void finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
     outcome_add(ledger, x->tag, x->sequence, why);
     if (message) {
         to_children(ledger, x, message, true);
+        for (int p = 0; p < x->count; p++)
+            if (x->parts[p].asks)
+                to_place(ledger, x, p, message);
         ledger->to_leader(ledger->user, leader_of(x), message);
         for (int i = 0; i < x->askers; i++)
             ledger->to_leader(ledger->user, x->asker[i], message);
@@ -336,7 +345,7 @@ static void give_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
         if (x->gave_up)
             return;
         x->gave_up = symm__relay_keep(message);
-        to_place(ledger, x, symm__tree_parent(x->place), message);
+        to_place(ledger, x, place_above(x), message);
         return;
     }
     symm__relay_sentence(message, text);
@@ -409,7 +418,7 @@ static void send_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
 
     if (!up)
         return;
-    to_place(ledger, x, symm__tree_parent(x->place), up);
+    to_place(ledger, x, place_above(x), up);
     symm__relay_drop(up);
     for (int p = 0; p < x->count; p++)
         x->parts[p].sent = x->parts[p].message != NULL;
@@ -424,7 +433,7 @@ static void send_have(struct symm_ledger *ledger, struct symm_ledger_exchange *x
     if (!have)
         return;
     x->have_sent = true;
-    to_place(ledger, x, symm__tree_parent(x->place), have);
+    to_place(ledger, x, place_above(x), have);
     symm__relay_drop(have);
 }
 
@@ -601,6 +610,16 @@ static bool take_part(struct symm_ledger *ledger, struct symm_relay_message *mes
     return true;
 }
 
+/* The place below this one of a host that reports to it; -1: it has none. */
+static int place_below(const struct symm_ledger *ledger,
+                       const struct symm_ledger_exchange *x, int host)
+{
+    for (int p = x->place + 1; p < x->count; p++)
+        if (host_at(ledger, x->leaders, p) == host)
+            return in_subtree(p, x->place) ? p : -1;
+    return -1;
+}
+
 static bool take_up(struct symm_ledger *ledger, int from,
                     struct symm_relay_message *message)
 {
@@ -619,13 +638,11 @@ static bool take_up(struct symm_ledger *ledger, int from,
     x = exchange_of(ledger, message);
     if (!x)
         return false;
-    for (child = symm__tree_child(x->place);
-         child < x->count && host_at(ledger, x->leaders, child) != from; child++)
-        ;
-    if (child >= x->count || symm__tree_parent(child) != x->place ||
-        !take_parts(x, message, child))
+    child = place_below(ledger, x, from);
+    if (child < 0 || !take_parts(x, message, child))
         return false;
-    if (x->all && !x->child_have[child - symm__tree_child(x->place)])
+    if (x->all && symm__tree_parent(child) == x->place &&
+        !x->child_have[child - symm__tree_child(x->place)])
         to_place(ledger, x, child, x->all);
     if (!check_step(ledger, x, &message->head, message->head.from))
         return true;
@@ -650,6 +667,7 @@ static bool take_have(struct symm_ledger *ledger, int from,
     const struct symm_ledger_outcome *outcome =
         outcome_exactly(ledger, head->tag, head->sequence);
     struct symm_ledger_exchange *x = find(ledger, head->tag, head->sequence);
+    int place;
 
     if (outcome) {
         answer(ledger, from, head->from, outcome);
@@ -662,20 +680,22 @@ static bool take_have(struct symm_ledger *ledger, int from,
         settle(ledger, x);
         return true;
     }
-    for (int c = 0; c < symm__tree_children(x->place, x->count); c++)
-        if (host_at(ledger, x->leaders, symm__tree_child(x->place) + c) == from) {
-            x->child_have[c] = true;
-            settle(ledger, x);
-            return true;
-        }
-    return false;
+    place = place_below(ledger, x, from);
+    if (place < 0)
+        return false;
+    if (symm__tree_parent(place) != x->place) {
+        x->parts[place].asks = true;
+        return true;
+    }
+    x->child_have[place - symm__tree_child(x->place)] = true;
+    settle(ledger, x);
+    return true;
 }
 
 static bool is_parent(const struct symm_ledger *ledger,
                       const struct symm_ledger_exchange *x, int host)
 {
-    return x->place > 0 &&
-           host_at(ledger, x->leaders, symm__tree_parent(x->place)) == host;
+    return x->place > 0 && host_at(ledger, x->leaders, place_above(x)) == host;
 }
 
 static bool take_verdict(struct symm_ledger *ledger, int from,
@@ -780,6 +800,22 @@ void symm__ledger_resend(struct symm_ledger *ledger, int host)
     }
 }
 
+/* If that host was on the way to the root, which may have said GO. */
+static void ask_root(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+                     int host)
+{
+    int above = symm__tree_parent(x->place);
+
+    while (above > 0 && host_at(ledger, x->leaders, above) != host)
+        above = symm__tree_parent(above);
+    if (above <= 0 || !x->have || x->asks)
+        return;
+    x->asks = true;
+    send_have(ledger, x);
+    if (x->gave_up)
+        to_place(ledger, x, 0, x->gave_up);
+}
+
 /* A host that an exchange counts on is gone: must it fail? */
 static bool must_fail(const struct symm_ledger *ledger,
                       const struct symm_ledger_exchange *x, int host)
@@ -789,8 +825,8 @@ static bool must_fail(const struct symm_ledger *ledger,
 
         if (host_at(ledger, x->leaders, p) != host)
             continue;
-        if (in_subtree(x->place, p)) /* no verdict can come from above */
-            return true;
+        if (in_subtree(x->place, p)) /* no verdict can come from there */
+            return p == 0 || !x->asks;
         if (x->place > 0) /* the root decides */
             return false;
         while (symm__tree_parent(top) != 0)
@@ -808,6 +844,7 @@ void symm__ledger_host_gone(struct symm_ledger *ledger, int host, const char *se
         struct symm_relay_message *fail;
 
         next = x->next;
+        ask_root(ledger, x, host);
         if (!must_fail(ledger, x, host))
             continue;
         fail = reason(x, SYMM_RELAY_FAIL, SYMM_ERR_PEER_DEAD, leader_of(x), sentence);

@@ -17,6 +17,11 @@
  * one is told of a failure. What a leader left with is not lost while any other still waits: it
  * left because of GO, and GO means that all have all.
  *
+ * A host that is gone takes from those below it the way to the root. Where the leader has not all,
+ * the root cannot have said GO, and the exchange fails. Where it has, the root is asked: by
+ * HAVE, past the hosts in between. If the root's host itself is gone nobody can be asked: then a
+ * leader may fail though others have left with GO. What they made has a host that is gone.
+ *
  * A relay may die, or its rank may finalize, in the midst of exchanges of others. The next relay of
  * its host begins with an empty ledger. Leaders say PART (and HAVE) again, children UP (and
  * HAVE): all messages may come twice. A message for an exchange that is over here is answered by
@@ -56,6 +61,7 @@ struct symm_ledger_part {
     const uint8_t *data;
     uint64_t bytes;
     bool sent; /* to the parent */
+    bool asks; /* that host asks this one, the root, how the exchange ends */
 };
 
 /* One that is not over. */
@@ -76,6 +82,7 @@ struct symm_ledger_exchange {
     /* Ranks of this host that gave it up, and are not its leader: they wait for the end, too. */
     int asker[SYMM_LEDGER_ASKERS], askers;
     bool have, have_sent; /* the leader has all; the parent knows that all below have */
+    bool asks; /* no parent leads to the root any more, but it may have said GO: see above */
     bool child_have[SYMM_TREE_ARITY];
 };
 
