@@ -9,14 +9,16 @@
  * the lower end says again what it has said. At most DEATHS times a relay that leads nothing
  * dies: its state is lost, its connections too; the next one begins with what its leader says again,
  * or with GO if its leader has left.
+ * GONE: host 1, between the others, may die as a whole: then the root fails unless HAVE has come from
+ * there, and host 2 fails unless its leader has all; else it asks the root, past host 1.
  * Claims, for every interleaving:
  *   - no leader leaves with GO while another is told FAIL;
  *   - a leader that leaves with GO has the bytes of all hosts;
- *   - without GIVE_UP all leave with GO; each leader leaves (Spin reports one that waits for ever).
+ *   - without GIVE_UP and GONE all leave with GO; each leader leaves (Spin reports one that waits for ever).
  * Not modelled: a take-over of the root while somebody gives up (ledger.h: the next relay does not
  * know what the last one decided until a host that was told comes back), trees with branches,
  * several exchanges, deadlines.
- * Mutants, each of which must violate a claim: NO_RESEND, EARLY_GO, NO_OUTCOME, ANY_VERDICT,
+ * Mutants, each of which must violate a claim: NO_ASK (with GONE), NO_RESEND, EARLY_GO, NO_OUTCOME, ANY_VERDICT,
  * NO_SAY_AGAIN, NO_PARTIAL, EARLY_HAVE.
  */
 #ifndef CUTS
@@ -28,6 +30,9 @@
 #ifndef GIVE_UPS
 #define GIVE_UPS 1
 #endif
+#ifndef GONE
+#define GONE 0
+#endif
 #define HOSTS 3
 #define ALL_PARTS 7
 
@@ -35,9 +40,15 @@ mtype = { PART, UP, ALL, HAVE, GO, GIVE_UP, FAIL };
 #define NOT 0
 #define WENT 1
 #define FAILED 2
+#define DIED 3
 
 chan up[HOSTS] = [8] of { mtype, byte };   /* of host h to the one above */
 chan down[HOSTS] = [8] of { mtype, byte }; /* to host h from the one above */
+
+chan ask = [4] of { mtype, byte };         /* from host 2 to the root, past host 1, */
+chan told = [4] of { mtype, byte };        /* and back */
+bool gone, asked;
+bool knows[HOSTS]; /* that host 1 is gone */
 
 /* Of each relay; lost with it. */
 byte parts[HOSTS];
@@ -56,15 +67,32 @@ bool failed, went;
 #define BELOW(h) (h == 0 -> 7 : (h == 1 -> 6 : 4))
 
 /* Queues are long enough for all that is ever said. */
-inline tell_up(kind, what)   { if :: !ROOT(me) -> assert(nfull(up[me])); up[me]!kind,what :: else fi }
-inline tell_down(kind, what) { if :: !LAST(me) -> assert(nfull(down[me + 1])); down[me + 1]!kind,what :: else fi }
+inline tell_up(kind, what)
+{
+    if
+    :: !ROOT(me) && !gone -> assert(nfull(up[me])); up[me]!kind,what
+    :: LAST(me) && knows[me] -> assert(nfull(ask)); ask!kind,what
+    :: else
+    fi
+}
+inline tell_down(kind, what)
+{
+    if :: !LAST(me) && !gone -> assert(nfull(down[me + 1])); down[me + 1]!kind,what :: else fi
+}
+
+inline answer()
+{
+    assert(nfull(told));
+    if :: outcome[me] == WENT -> told!GO,0 :: else -> told!FAIL,0 fi
+}
 
 inline finish(how)
 {
     if
     :: outcome[me] == NOT ->
         outcome[me] = how;
-        if :: how == WENT -> tell_down(GO, 0) :: else -> tell_down(FAIL, 0) fi
+        if :: how == WENT -> tell_down(GO, 0) :: else -> tell_down(FAIL, 0) fi;
+        if :: ROOT(me) && asked -> answer() :: else fi
     :: else
     fi
 }
@@ -169,6 +197,35 @@ inline hear_down() /* of the host above */
     settle()
 }
 
+/* Host 1 is gone. */
+inline see_gone()
+{
+    knows[me] = true;
+    if
+    :: outcome[me] == NOT && ROOT(me) && !child_have[me] -> finish(FAILED)
+#ifdef NO_ASK
+    :: outcome[me] == NOT && LAST(me) -> finish(FAILED)
+#else
+    :: outcome[me] == NOT && LAST(me) && !have[me] -> finish(FAILED)
+    :: outcome[me] == NOT && LAST(me) && have[me] ->
+        ask!HAVE,0;
+        if :: gave_up[me] -> ask!GIVE_UP,0 :: else fi
+#endif
+    :: else
+    fi
+}
+
+inline hear_ask()
+{
+    ask?kind,what;
+    if
+    :: outcome[me] != NOT -> answer()
+    :: outcome[me] == NOT ->
+        asked = true;
+        if :: kind == GIVE_UP -> finish(FAILED) :: else fi
+    fi
+}
+
 /* The host's relay and its leader: what a leader says to its relay is not under way for long. */
 proctype host(byte me)
 {
@@ -204,7 +261,7 @@ end:
         went = true;
         left[me] = WENT }
     :: atomic { left[me] == NOT && outcome[me] == FAILED ->
-        assert(!went && give_ups > 0);
+        assert(!went && (give_ups > 0 || gone));
         failed = true;
         left[me] = FAILED }
 #ifndef NO_PARTIAL
@@ -215,8 +272,13 @@ end:
         sent[me] = true;
         tell_up(UP, parts[me]) }
 #endif
-    :: atomic { !LAST(me) && nempty(up[me + 1]) -> hear_up() }
-    :: atomic { !ROOT(me) && nempty(down[me]) -> hear_down() }
+    :: atomic { !LAST(me) && nempty(up[me + 1]) && outcome[me] != DIED -> hear_up() }
+    :: atomic { !ROOT(me) && nempty(down[me]) && outcome[me] != DIED -> hear_down() }
+    :: atomic { gone && !knows[me] && me != 1 -> see_gone() }
+    :: atomic { ROOT(me) && nempty(ask) -> hear_ask() }
+    :: atomic { LAST(me) && nempty(told) ->
+        told?kind,what;
+        if :: kind == GO -> finish(WENT) :: else -> finish(FAILED) fi }
     od
 }
 
@@ -232,12 +294,16 @@ proctype trouble()
 
 end:
     do
-    :: atomic { cuts < CUTS ->
+    :: atomic { GONE && !gone ->
+        gone = true;
+        outcome[1] = DIED;
+        if :: left[1] == NOT -> left[1] = DIED :: else fi }
+    :: atomic { cuts < CUTS && !gone ->
         cuts++;
         select(h : 1 .. HOSTS - 1);
         lose(h);
         resend(h) }
-    :: atomic { deaths < DEATHS ->
+    :: atomic { deaths < DEATHS && !gone ->
         deaths++;
         select(h : 0 .. HOSTS - 1);
         if :: h == 0 && GIVE_UPS > 0 -> h = 1 :: else fi;
