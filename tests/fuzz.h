@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -30,6 +31,15 @@ static inline void fuzz_must(bool condition, const char *what, const char *why)
         return;
     fprintf(stderr, "fuzz: must be: %s: %s\n", what, why ? why : "");
     abort();
+}
+
+/* A close resets the connection: thousands of them would else wait for their time to pass, and
+ * take the ports that others need. */
+static inline void fuzz_no_wait(int fd)
+{
+    const struct linger none = {.l_onoff = 1, .l_linger = 0};
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
 /* ---- Scripts ---------------------------------------------------------------------- */

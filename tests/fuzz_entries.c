@@ -49,7 +49,7 @@ static void change(struct fuzz_line *line, const struct gather *gather, size_t b
         return;
     if (strcmp(word, "byte") == 0 && other < (int64_t)bytes) {
         at(all, bytes, rank)[other] = (uint8_t)value;
-    } else if (strcmp(word, "int") == 0 && other + 4 <= (int64_t)bytes) {
+    } else if (strcmp(word, "int") == 0 && other <= (int64_t)bytes - 4) {
         memcpy(at(all, bytes, rank) + other, &narrow, sizeof(narrow));
     } else if (other < gather->size && strcmp(word, "same") == 0 && rank != other) {
         memcpy(at(all, bytes, rank), at(all, bytes, other), bytes);

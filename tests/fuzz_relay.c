@@ -206,9 +206,12 @@ static void guest(struct world *world, struct fuzz_line *line)
         return;
     at.sin_port = htons((uint16_t)listen_now(relay));
     fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
-        !symm__auth_ask(&protocol, &auth, fd, from, about))
+    if (fd < 0)
         abort();
+    fuzz_no_wait(fd);
+    if (connect(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        !symm__auth_ask(&protocol, &auth, fd, from, about))
+        said = SYMM_AUTH_GONE; /* this host has no more ports */
     for (int turns = 0; turns < 3 && said == SYMM_AUTH_WAIT; turns++) {
         serve(relay);
         said = symm__auth_hear(&protocol, &auth, fd);

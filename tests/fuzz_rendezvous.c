@@ -156,8 +156,10 @@ static void *run_side(void *arg)
         prove(connect_now(side), false, 0, SHAPE, false);
     while (!atomic_load(&side->over))
         usleep(200);
-    for (int i = 0; i < side->ends; i++)
+    for (int i = 0; i < side->ends; i++) {
+        fuzz_no_wait(side->end[i]);
         close(side->end[i]);
+    }
     return NULL;
 }
 

@@ -63,7 +63,7 @@ struct client {
     int fd;
     struct symm_store_handshake hello;
     struct symm_store_welcome welcome;
-    int64_t bytes; /* of its block */
+    int64_t bytes; /* of its block; -1: it has not asked */
 };
 
 struct stage {
@@ -125,14 +125,14 @@ static void open_stage(struct stage *stage, int own)
 
 static void close_stage(struct stage *stage)
 {
+    for (int c = 0; c < CLIENTS; c++) /* first: see fuzz_no_wait */
+        symm__seqpacket_close(&stage->client[c].fd, stage->client[c].fd >= 0);
     symmrun_store_destroy(stage->run.store);
     symmrun_nodes_destroy(stage->nodes);
     for (int n = 0; n < NODES; n++) {
         symm__tcp_destroy(stage->tcp[n]);
         symm__seqpacket_close(&stage->far[n], stage->far[n] >= 0);
     }
-    for (int c = 0; c < CLIENTS; c++)
-        symm__seqpacket_close(&stage->client[c].fd, stage->client[c].fd >= 0);
 }
 
 /* As symmrun's loop does, until nothing is left to do. */
@@ -207,9 +207,13 @@ static void hello(struct stage *stage, struct client *client, struct fuzz_line *
                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
 
     symm__seqpacket_close(&client->fd, client->fd >= 0);
+    client->bytes = -1;
     client->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (client->fd < 0 || connect(client->fd, (struct sockaddr *)&at, sizeof(at)) != 0)
+    if (client->fd < 0)
         abort();
+    fuzz_no_wait(client->fd);
+    if (connect(client->fd, (struct sockaddr *)&at, sizeof(at)) != 0)
+        return; /* this host has no more ports */
     client->hello =
         (struct symm_store_handshake){.magic = htonl((uint32_t)fields.magic),
                                       .version = htonl((uint32_t)fields.version),
@@ -235,7 +239,8 @@ static void ask(struct client *client, struct fuzz_line *line)
                                      &client->welcome.hello, &request, sizeof(request),
                                      block(), (size_t)fields.data) ^
                     (uint64_t)fields.proof;
-    client->bytes = bytes;
+    if (client->bytes < 0) /* the first request counts, as it goes */
+        client->bytes = (uint32_t)bytes;
     memcpy(message, &request, sizeof(request)); /* in one: a second part would wait */
     memcpy(message + sizeof(request), block(), (size_t)fields.data);
     (void)send(client->fd, message, sizeof(request) + (size_t)fields.data,
