@@ -14,7 +14,8 @@
 #include "util/status.h"
 
 #define LOOK_SECONDS   0.001
-#define REASON_SECONDS 0.25 /* a member that knows the reason reports it within this time */
+#define REASON_SECONDS                                                                 \
+    1.0 /* a member that knows the reason reports it within this time */
 #define LEFT_SECONDS 2.0    /* for what a member sent before it finalized */
 
 static void await_reason(symm_team *team, symm_status status)
