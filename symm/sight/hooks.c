@@ -30,20 +30,18 @@ void symm__sight_hooks_close(struct symm_sight *sight)
     sight->nvtx = NULL;
 }
 
-void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number,
-                            const struct symm_sight_call *call,
-                            enum symm_sight_state state)
+void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number, uint32_t site,
+                            uint32_t epoch, enum symm_sight_state state, uint64_t begin)
 {
     /* Exchanges are no calls of the program: what is not begun here has no end either. */
-    if (sight->page->site[call->site % SYMM_SIGHT_SITES].channel == SYMM_SIGHT_CONTROL)
+    if (sight->page->site[site % SYMM_SIGHT_SITES].channel == SYMM_SIGHT_CONTROL)
         return;
     if (sight->trace)
-        symm__trace_begin(sight->trace, number, call->site, call->epoch, state,
-                          call->begin);
+        symm__trace_begin(sight->trace, number, site, epoch, state, begin);
     if (sight->nvtx && state == SYMM_SIGHT_QUEUED)
-        symm__nvtx_queued(sight->nvtx, number, call->site);
+        symm__nvtx_queued(sight->nvtx, number, site);
     else if (sight->nvtx)
-        push(sight, number, call->site);
+        push(sight, number, site);
 }
 
 void symm__sight_hook_run(struct symm_sight *sight, uint64_t number, uint32_t epoch)

@@ -111,9 +111,9 @@ void symm__sight_job(const char *job, char *name, size_t bytes);
 /* hooks.c: what follows each call while sight->hooks is set: its trace, its NVTX range. */
 void symm__sight_hooks_open(struct symm_sight *sight);
 void symm__sight_hooks_close(struct symm_sight *sight);
-void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number,
-                            const struct symm_sight_call *call,
-                            enum symm_sight_state state);
+void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number, uint32_t site,
+                            uint32_t epoch, enum symm_sight_state state,
+                            uint64_t begin);
 void symm__sight_hook_run(struct symm_sight *sight, uint64_t number, uint32_t epoch);
 void symm__sight_hook_end(struct symm_sight *sight, uint64_t number,
                           enum symm_sight_state state);
@@ -160,12 +160,13 @@ static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
         __atomic_add_fetch(&sight->page->calls, 1, __ATOMIC_RELAXED);
     struct symm_sight_call *call = &sight->page->call[number % SYMM_SIGHT_CALLS];
     const bool timed = (symm__sight_mix(number) & sight->untimed) == 0;
+    uint64_t begin;
 
     __atomic_store_n(&call->word, 0, __ATOMIC_RELAXED);
     /* release: a reader that finds one of the stores below does not find the old word */
     symm__process_fence(__ATOMIC_RELEASE);
-    __atomic_store_n(&call->begin, timed ? symm__sight_ticks(sight) : 0,
-                     __ATOMIC_RELAXED);
+    begin = timed ? symm__sight_ticks(sight) : 0;
+    __atomic_store_n(&call->begin, begin, __ATOMIC_RELAXED);
     __atomic_store_n(&call->end, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&call->site, id, __ATOMIC_RELAXED);
     __atomic_store_n(&call->epoch, epoch, __ATOMIC_RELAXED);
@@ -174,7 +175,7 @@ static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
     __atomic_store_n(&site->calls, __atomic_load_n(&site->calls, __ATOMIC_RELAXED) + 1,
                      __ATOMIC_RELAXED);
     if (__builtin_expect(sight->hooks, 0))
-        symm__sight_hook_begin(sight, number, call, state);
+        symm__sight_hook_begin(sight, number, id, epoch, state, begin);
     return number;
 }
 
@@ -187,15 +188,17 @@ static inline struct symm_sight_call *symm__sight_call(const struct symm_sight *
     return __atomic_load_n(&call->word, __ATOMIC_RELAXED) >> 8 == number ? call : NULL;
 }
 
-/* The end of a call that was timed. */
+/* The end of a call that was timed. A newer one may take its place meanwhile: then the times need
+ * not be of one call, and one that has not begun before its end does not count. */
 static inline void symm__sight_timed(const struct symm_sight *sight,
-                                     struct symm_sight_call *call)
+                                     struct symm_sight_call *call, uint64_t begin)
 {
-    struct symm_sight_site *site = &sight->page->site[call->site % SYMM_SIGHT_SITES];
-    const uint64_t end = symm__sight_ticks(sight), took = end - call->begin;
+    const uint32_t id = __atomic_load_n(&call->site, __ATOMIC_RELAXED);
+    struct symm_sight_site *site = &sight->page->site[id % SYMM_SIGHT_SITES];
+    const uint64_t end = symm__sight_ticks(sight), took = end - begin;
 
     __atomic_store_n(&call->end, end, __ATOMIC_RELAXED);
-    if (__atomic_load_n(&site->id, __ATOMIC_RELAXED) != call->site)
+    if (begin > end || __atomic_load_n(&site->id, __ATOMIC_RELAXED) != id)
         return;
     __atomic_store_n(&site->timed, __atomic_load_n(&site->timed, __ATOMIC_RELAXED) + 1,
                      __ATOMIC_RELAXED);
@@ -224,13 +227,15 @@ static inline void symm__sight_end(struct symm_sight *sight, uint64_t number,
                                    enum symm_sight_state state)
 {
     struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
+    uint64_t begin;
 
     if (sight && __builtin_expect(sight->hooks, 0)) /* newer calls may have its place */
         symm__sight_hook_end(sight, number, state);
     if (!call)
         return;
-    if (__atomic_load_n(&call->begin, __ATOMIC_RELAXED) != 0)
-        symm__sight_timed(sight, call);
+    begin = __atomic_load_n(&call->begin, __ATOMIC_RELAXED);
+    if (begin != 0)
+        symm__sight_timed(sight, call, begin);
     __atomic_store_n(&call->word, number << 8 | (uint64_t)state, __ATOMIC_RELEASE);
 }
 
