@@ -15,7 +15,7 @@ done
 
 folder=$(mktemp -d)
 export SYMM_RUNTIME_DIR=$folder LC_ALL=C SYMM_TIMEOUT=60 SYMM_INIT_TIMEOUT=60
-failed=0 run=
+failed=0 run= pids=()
 touch "$folder/out" "$folder/err" "$folder/pids"
 trap 'stop; rm -rf "$folder"' EXIT
 
@@ -43,8 +43,9 @@ start() {
 }
 
 stop() {
-    [ -z "$run" ] || kill -KILL "$run" 2>/dev/null
-    [ -z "$run" ] || wait "$run" 2>/dev/null
+    [ -n "$run" ] || return
+    kill -KILL "$run" "${pids[@]}" 2>/dev/null
+    wait "$run" 2>/dev/null
     run=
 }
 
@@ -71,15 +72,15 @@ seen() { grep -qE -- "$1" "$folder/squeezed" || fail "'$1' is not there"; }
 
 start loop
 until_seen '^ 2 [0-9]+ .*layer '
-pid=${pids[2]}
-kill -STOP "$pid" || fail 'rank 2 cannot be stopped'
+stopped=${pids[2]}
+kill -STOP "$stopped" || fail 'rank 2 cannot be stopped'
 until_seen '^ 1 [0-9]+ .* ranks? (0 )?2 world '
 until_seen '^ 3 [0-9]+ .* ranks? (0 )?2 world '
 until_seen '^ 0 [0-9]+ .* rank 2 '
 seen '^ rank 2, which is stopped, at all_reduce .layer 1. \(world\): by rank '
 [ "$status" = 0 ] || fail "exit status $status"
 seen 'job .*: 4 of 4 ranks are here, backend host'
-seen "^ 2 $pid STOPPED "
+seen "^ 2 $stopped STOPPED "
 for rank in 1 3; do
     seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s ranks? (0 )?2 world running all_reduce 'layer 1' 32 bytes \(float32 sum, [a-z_]+\)\$"
 done
@@ -99,12 +100,16 @@ if unshare --pid --fork --mount-proc true 2>/dev/null; then
     [ $? = 1 ] && grep -q "^this is a container's PID namespace" "$folder/out" ||
         fail 'in a PID namespace it is not said'
 fi
-kill -CONT "$pid"
+kill -CONT "$stopped"
 until_seen '^ 2 [0-9]+ (running|sleeping) '
 look -d 0.3
 seen '^ 2 [0-9]+ [a-z ]+ [1-9][0-9]* '
 stop
-look
+for _ in $(seq 200); do
+    look
+    [ "$status" = 1 ] && break
+    sleep 0.05
+done
 [ "$status" = 1 ] || fail "without ranks: exit status $status"
 seen 'no rank was found'
 

@@ -98,6 +98,16 @@ const char *symm__sight_process_state(char state)
     }
 }
 
+char symm__sight_process_letter(const char *state)
+{
+    static const char letters[] = "RSDTtZ";
+
+    for (const char *letter = letters; *letter; letter++)
+        if (strcmp(state, symm__sight_process_state(*letter)) == 0)
+            return *letter;
+    return '?';
+}
+
 /* ---- One process ------------------------------------------------------------------------- */
 
 /* Its state, its name, and its number in its own namespace, which its page has. */

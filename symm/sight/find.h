@@ -51,7 +51,14 @@ void symm__sight_ranks_sort(struct symm_sight_ranks *ranks);
 /* A line for each kind of what could not be read, with the reason. */
 void symm__sight_tell_unread(const struct symm_sight_ranks *ranks, FILE *file);
 
-/* "stopped", "sleeping", ... */
+/* "stopped", "sleeping", ..., and back; '?': unknown. */
 const char *symm__sight_process_state(char state);
+char symm__sight_process_letter(const char *state);
+
+/* By SIGSTOP or a debugger: its waits are those of the moment in which it was stopped. */
+static inline bool symm__sight_is_stopped(const struct symm_sight_rank *rank)
+{
+    return rank->state == 'T' || rank->state == 't';
+}
 
 #endif

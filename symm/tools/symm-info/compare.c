@@ -20,6 +20,13 @@
 #define LONG_NS       1000000000u
 #define STEPS_OF_CALL 64 /* more than any has */
 
+enum difference_kind {
+    NONE,
+    OTHER,  /* another call */
+    ABSENT, /* no call */
+    LATE,   /* the same, in which it has not arrived */
+};
+
 struct difference {
     const struct dump_sequence *sequence;
     int step;           /* index */
@@ -27,7 +34,7 @@ struct difference {
     int ranks[COLUMNS]; /* world ranks that differ, the first of them */
     int lanes[COLUMNS];
     int count;
-    bool late; /* they are in the call, and have not arrived */
+    enum difference_kind kind;
 };
 
 /* ---- Words -------------------------------------------------------------------------------- */
@@ -127,6 +134,8 @@ static const struct symm_sight_wait *long_wait(const struct dump_sequence *seque
 {
     const struct symm_sight_page *page = lane->rank->page;
 
+    if (symm__sight_is_stopped(lane->rank))
+        return NULL;
     for (int i = 0; i < SYMM_SIGHT_WAITS && step == lane->last; i++) {
         const struct symm_sight_wait *wait = &page->wait[i];
 
@@ -175,13 +184,11 @@ static bool is_awaited(const struct dump_sequence *sequence, int step, int rank)
 
 static bool waits_itself(const struct symm_sight_rank *rank)
 {
-    for (int i = 0; i < SYMM_SIGHT_WAITS; i++)
+    for (int i = 0; i < SYMM_SIGHT_WAITS && !symm__sight_is_stopped(rank); i++)
         if (rank->page->wait[i].since != 0)
             return true;
     return false;
 }
-
-enum difference_kind { NONE, OTHER, ABSENT, LATE };
 
 static enum difference_kind differs(const struct dump_sequence *sequence, int step,
                                     int lane, const struct symm_sight_site *common)
@@ -193,17 +200,23 @@ static enum difference_kind differs(const struct dump_sequence *sequence, int st
         return OTHER;
     if (!l->call[step])
         return l->last > step || is_stuck(sequence, step) ? ABSENT : NONE;
-    return is_awaited(sequence, step, l->rank->page->rank) ? LATE : NONE;
+    return (l->call[step]->word & 0xff) != SYMM_SIGHT_DONE &&
+                   is_awaited(sequence, step, l->rank->page->rank)
+               ? LATE
+               : NONE;
 }
 
+/* Notes those of one kind, the first one's. */
 static void note(struct difference *difference, int lane, enum difference_kind kind)
 {
+    if (difference->count > 0 && kind != difference->kind)
+        return;
+    difference->kind = kind;
     if (difference->count < COLUMNS) {
         difference->ranks[difference->count] =
             difference->sequence->lane[lane].rank->page->rank;
         difference->lanes[difference->count++] = lane;
     }
-    difference->late = kind == LATE;
 }
 
 /*
@@ -300,7 +313,7 @@ static void print_difference(FILE *file, const struct difference *difference)
 
     symm__ranks_text(difference->ranks, difference->count, ranks, sizeof(ranks));
     (void)team_words(sequence, team, sizeof(team));
-    if (difference->late) {
+    if (difference->kind == LATE) {
         fprintf(file,
                 "first difference: %s in %s at step %" PRIu32
                 ": not arrived in %s, where others wait\n",

@@ -169,6 +169,7 @@ static const char *load_rank(struct symm_sight_ranks *ranks, const struct json *
     COPY(page->version, from, "version");
     COPY(rank->command, from, "command");
     rank->pid = page->pid;
+    rank->state = symm__sight_process_letter(json_text(from, "process"));
     rank->now.ns = json_unsigned(clock, "now_ns");
     rank->now.real_ns = json_unsigned(clock, "now_real_ns");
     load_teams(page, from);

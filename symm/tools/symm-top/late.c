@@ -105,7 +105,7 @@ static void look_at_awaited(struct top_late *late, const struct symm_sight_ranks
         if (rank->page->rank != late->awaited ||
             strcmp(rank->page->job, late->job) != 0)
             continue;
-        late->stopped |= rank->state == 'T' || rank->state == 't';
+        late->stopped |= symm__sight_is_stopped(rank);
         for (int k = 0; k < SYMM_SIGHT_WAITS && !late->waits; k++)
             late->waits = rank->page->wait[k].since != 0;
     }
@@ -148,7 +148,8 @@ void symm__top_remember(struct top_history *history,
     for (int i = 0; i < history->lates; i++)
         history->late[i].ranks = 0, history->late[i].longest_ns = 0;
     for (int i = 0; i < ranks->count; i++)
-        add_waits(history, &ranks->rank[i]);
+        if (!symm__sight_is_stopped(&ranks->rank[i]))
+            add_waits(history, &ranks->rank[i]);
     for (int i = 0; i < history->lates; i++)
         look_at_awaited(&history->late[i], ranks);
     qsort(history->late, (size_t)history->lates, sizeof(history->late[0]), by_time);

@@ -236,7 +236,7 @@ static void print_row(FILE *file, const struct row *row, double rate, bool first
     const struct symm_sight_rank *rank = row->rank;
     char call[400], team[100], awaited[256] = "-", span[32] = "-", calls[32] = "-";
     const uint64_t lasted = lasted_ns(row);
-    const bool stopped = rank->state == 'T' || rank->state == 't';
+    const bool stopped = symm__sight_is_stopped(rank);
 
     if (row->wait)
         awaited_text(row->wait, awaited, sizeof(awaited));
