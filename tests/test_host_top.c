@@ -199,7 +199,8 @@ static void test_changing(void **state)
     assert_non_null(copy);
     set_head(writer.page, "job");
     assert_int_equal(pthread_create(&thread, NULL, write_sites, &writer), 0);
-    for (int i = 0; i < 300; i++) {
+    /* The writer may get no core at first, or lose it in the middle of an entry. */
+    for (int i = 0; i < 300 || (seen < 50 && i < 1000000); i++) {
         const struct symm_sight_site *site = &copy->site[SITE];
 
         assert_null(symm__sight_read(fd, copy));
