@@ -3,9 +3,9 @@
  * fuzz_tree.c - messages of the bootstrap over rank 0's host (bootstrap/tree.h), from both sides.
  *
  * A script's first line is "child RANK SIZE": the script is rank 0's, or "root SIZE": it is that of
- * hosts which join. Other lines are "close", "connect", "wait", or messages (fuzz_message.h). In the
- * end the script's side does what is right, so that the call ends: rank 0 says that the job has
- * failed, and each rank joins.
+ * hosts which join. Other lines are "close", "connect", "wait", or messages (fuzz_message.h). In
+ * the end the script's side does what is right, so that the call ends: rank 0 says that the job
+ * has failed, and each rank joins.
  */
 #include <errno.h>
 #include <pthread.h>
