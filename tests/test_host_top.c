@@ -8,6 +8,7 @@
 #include "sight/find.c"
 #include "tools/symm-top/late.c"
 #include "tools/symm-top/show.c"
+#include "util/fence.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -175,7 +176,7 @@ static void *write_sites(void *arg)
         const uint32_t id = SITE + n * SYMM_SIGHT_SITES;
 
         __atomic_store_n(&site->id, 0, __ATOMIC_RELAXED);
-        __atomic_thread_fence(__ATOMIC_RELEASE);
+        symm__process_fence(__ATOMIC_RELEASE);
         site->count = site->key = id;
         snprintf(site->name, sizeof(site->name), "%u", id);
         site->bytes = id;
