@@ -451,11 +451,12 @@ static symm_status load_plan(symm_ctx *ctx)
     return symm__fail_quiet(status, sentence);
 }
 
-/* The rank's page for tools, which find the rank by it from the bootstrap on. */
-static symm_status open_sight(symm_ctx *ctx)
+/* The rank's page for tools, which find the rank by it from the bootstrap on. Threads that share a
+ * group are a job of their own without a key: the process names it. */
+static symm_status open_sight(symm_ctx *ctx, bool threads)
 {
-    char host[64] = "";
-    const struct symm_sight_config config = {.job = ctx->job.key,
+    char host[64] = "", process[32];
+    const struct symm_sight_config config = {.job = threads ? process : ctx->job.key,
                                              .host = host,
                                              .backend = ctx->ops->name,
                                              .rank = ctx->rank,
@@ -463,6 +464,7 @@ static symm_status open_sight(symm_ctx *ctx)
                                              .heap = symm__heap_usage,
                                              .heap_arg = ctx};
 
+    snprintf(process, sizeof(process), "threads:%d", (int)getpid());
     if (gethostname(host, sizeof(host) - 1) != 0)
         snprintf(host, sizeof(host), "?");
     return symm__sight_open(&config, &ctx->sight);
@@ -541,7 +543,7 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     if (status == SYMM_OK)
         status = symm__costs_load(c);
     if (status == SYMM_OK)
-        status = open_sight(c);
+        status = open_sight(c, config->thread_group != NULL);
     if (status != SYMM_OK) {
         symm_finalize(c);
         return status;
