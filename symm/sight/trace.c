@@ -106,8 +106,14 @@ void symm__trace_end(struct symm_trace *trace, uint64_t number,
 
 void symm__trace_site(struct symm_trace *trace, const struct symm_sight_site *site)
 {
-    if (trace)
-        trace->sites[site->id % SYMM_TRACE_SITES] = *site;
+    struct symm_sight_site *kept =
+        trace ? &trace->sites[site->id % SYMM_TRACE_SITES] : NULL;
+
+    if (!kept)
+        return;
+    /* Without its counters, which calls of the site that had the place may still write. */
+    memcpy(kept, site, offsetof(struct symm_sight_site, calls));
+    memcpy(kept->op, site->op, sizeof(*site) - offsetof(struct symm_sight_site, op));
 }
 
 /* ---- Waits, failures, counters ------------------------------------------------------------- */
