@@ -45,6 +45,11 @@ symm__bootstrap_message(enum symm_bootstrap_kind kind,
     return message;
 }
 
+int symm__bootstrap_named(int rank, int named)
+{
+    return named > 0 && named <= SYMM_RANKS_MAX ? named - 1 : rank;
+}
+
 enum symm_seqpacket symm__bootstrap_send(int fd,
                                          const struct symm_bootstrap_message *message,
                                          const int *fds, int fds_count, double until)
@@ -240,6 +245,7 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
     struct symm_bootstrap_run fresh = *run;
     fresh.size = world->local_size;
     fresh.rank = world->local_of[run->rank];
+    fresh.named = run->rank + 1;
     memcpy(&high, gathering->entries[0].key, sizeof(high));
     memcpy(&low, gathering->entries[0].key + sizeof(high), sizeof(low));
     /* One machine may play several hosts, in one directory. */
@@ -527,6 +533,7 @@ static symm_status gather_tree(struct gathering *gathering, symm_status made,
     int *near_fd = gathering->near_fd;
     struct symm_bootstrap_run near = {.rank = gathering->local_rank,
                                       .size = gathering->local_size,
+                                      .named = run->rank + 1,
                                       .key = key,
                                       .secret = run->secret,
                                       .timeout = gathering->until - symm__now()};

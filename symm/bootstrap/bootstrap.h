@@ -28,6 +28,7 @@
 
 struct symm_bootstrap_run {
     int rank, size;           /* size >= 1 */
+    int named;                /* 1 + the rank in sentences, where `rank` is a place; else 0 */
     const char *key;          /* the job's key: borrows */
     const uint8_t *secret;    /* SYMM_SECRET_BYTES or NULL: borrows */
     uint64_t series;          /* by rank 0's port: as in struct symm_job */
@@ -105,7 +106,7 @@ struct symm_bootstrap_message {
     int32_t status;      /* DONE, ABORT, REFUSED: a symm_status */
     uint64_t nonce;      /* the joiner's */
     int32_t pid;         /* HELLO: as the joiner sees itself; for errors only */
-    int32_t first;       /* PEERS: rank that the first descriptor leads to; */
+    int32_t first;       /* PEERS: rank that the first descriptor leads to; HELLO, WELCOME: named */
     int32_t count;       /* and how many ranks from there on */
     uint32_t has_secret; /* HELLO: 1 if secret is set */
     uint8_t secret[SYMM_SECRET_BYTES];
@@ -125,6 +126,9 @@ enum symm_seqpacket symm__bootstrap_send(int fd,
 enum symm_seqpacket symm__bootstrap_recv(int fd, struct symm_bootstrap_message *message,
                                          int *fds, int fds_max, int *fds_count,
                                          double until);
+
+/* A rank as sentences name it; `named` as in the run. */
+int symm__bootstrap_named(int rank, int named);
 
 /* root.c, join.c: the two sides of symm__bootstrap_local; size >= 2. `until` is a point in time. */
 struct symm_socket_path;

@@ -31,6 +31,7 @@ struct join {
     uint64_t nonce;
     int fd;       /* connection to rank 0; -1: none */
     bool welcome; /* rank 0 has accepted us */
+    int root;     /* it, as sentences name it, once it has */
     bool gave_up; /* GIVE_UP was sent */
     bool over;    /* GO has arrived */
     int have;     /* sockets to the other joiners so far */
@@ -53,6 +54,7 @@ static symm_status join_greet(struct join *join)
     struct symm_bootstrap_message hello = symm__bootstrap_message(
         SYMM_BOOTSTRAP_HELLO, join->run, join->run->rank, join->nonce);
     hello.pid = (int32_t)getpid();
+    hello.first = join->run->named;
     if (join->run->secret != NULL) {
         hello.has_secret = 1;
         memcpy(hello.secret, join->run->secret, SYMM_SECRET_BYTES);
@@ -146,6 +148,7 @@ static symm_status join_obey(struct join *join,
     switch (message->kind) {
     case SYMM_BOOTSTRAP_WELCOME:
         join->welcome = true;
+        join->root = symm__bootstrap_named(0, message->first);
         return SYMM_OK;
     case SYMM_BOOTSTRAP_REFUSED:
         return symm__fail(SYMM_ERR_REFUSED, "rank 0 refused rank %d at %s: %s",
@@ -199,9 +202,10 @@ static symm_status join_hung_up(struct join *join)
     symm__socket_path_tidy(join->place);
     return symm__fail(
         SYMM_ERR_PEER_DEAD,
-        "rank 0 has ended or hung up during the job's bootstrap (rank %d waited "
+        "rank %d has ended or hung up during the job's bootstrap (rank %d waited "
         "at %s)",
-        join->run->rank, join->place->path);
+        join->root, symm__bootstrap_named(join->run->rank, join->run->named),
+        join->place->path);
 }
 
 static symm_status join_hear(struct join *join)

@@ -36,6 +36,7 @@ struct root {
     int *peer_fd;                       /* by rank; -1: not joined; the caller's */
     uint64_t nonce[SYMM_BOOTSTRAP_MAX]; /* by rank, of those who have joined */
     int pid[SYMM_BOOTSTRAP_MAX];
+    int named[SYMM_BOOTSTRAP_MAX]; /* as in symm_bootstrap_run; a joiner's word */
     bool done[SYMM_BOOTSTRAP_MAX]; /* by rank: has said DONE, and all is well with it */
     int joined;                    /* without rank 0 */
     struct symm_acceptor joiners;  /* that have not said HELLO */
@@ -175,6 +176,7 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
     }
     struct symm_bootstrap_message welcome = symm__bootstrap_message(
         SYMM_BOOTSTRAP_WELCOME, root->run, hello.rank, hello.nonce);
+    welcome.first = root->run->named;
     wire = symm__bootstrap_send(guest->fd, &welcome, NULL, 0, 0);
     /* A rank that has hung up since its HELLO has failed: the next poll finds it. */
     if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_CLOSED)
@@ -182,6 +184,7 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
     root->peer_fd[hello.rank] = guest->fd;
     root->nonce[hello.rank] = hello.nonce;
     root->pid[hello.rank] = hello.pid;
+    root->named[hello.rank] = hello.first;
     root->joined++;
     root->joiners.over = root->joined == root->run->size - 1;
     guest->fd = -1;
@@ -189,6 +192,11 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
 }
 
 /* ---- Gathering ------------------------------------------------------------------- */
+
+static int name_of(const struct root *root, int rank)
+{
+    return symm__bootstrap_named(rank, root->named[rank]);
+}
 
 /* Receives from a rank that has joined. */
 static symm_status root_hear_joined(struct root *root, int rank)
@@ -202,14 +210,16 @@ static symm_status root_hear_joined(struct root *root, int rank)
     if (wire == SYMM_SEQPACKET_CLOSED)
         return symm__fail(
             SYMM_ERR_PEER_DEAD,
-            "rank %d (process %d) has ended or hung up during the bootstrap", rank,
-            root->pid[rank]);
+            "rank %d (process %d) has ended or hung up during the bootstrap",
+            name_of(root, rank), root->pid[rank]);
     if (wire == SYMM_SEQPACKET_ERROR)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "receiving from rank %d", rank);
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "receiving from rank %d",
+                                name_of(root, rank));
     if (wire != SYMM_SEQPACKET_OK || message.nonce != root->nonce[rank] ||
         message.rank != rank)
         return symm__fail(SYMM_ERR_DAMAGED,
-                          "rank %d sent a damaged message to the bootstrap", rank);
+                          "rank %d sent a damaged message to the bootstrap",
+                          name_of(root, rank));
     if (message.kind == SYMM_BOOTSTRAP_GIVE_UP && root->joined < root->run->size - 1)
         return root_missing(root, rank);
     if (message.kind == SYMM_BOOTSTRAP_GIVE_UP)
@@ -217,11 +227,11 @@ static symm_status root_hear_joined(struct root *root, int rank)
             SYMM_ERR_TIMEOUT,
             "rank %d's deadline passed when all ranks had come but the bootstrap "
             "was not over: give more time by SYMM_INIT_TIMEOUT",
-            rank);
+            name_of(root, rank));
     if (message.kind == SYMM_BOOTSTRAP_DONE && message.status != SYMM_OK)
         return symm__fail(symm__peer_status(message.status),
-                          "rank %d failed in the job's bootstrap: %s", rank,
-                          message.text);
+                          "rank %d failed in the job's bootstrap: %s",
+                          name_of(root, rank), message.text);
     root->done[rank] = message.kind == SYMM_BOOTSTRAP_DONE && root->joiners.over;
     return SYMM_OK;
 }
@@ -288,13 +298,15 @@ static symm_status root_give(struct root *root, int rank, int first, int count,
     if (wire == SYMM_SEQPACKET_CLOSED)
         return symm__fail(
             SYMM_ERR_PEER_DEAD,
-            "rank %d (process %d) has ended or hung up during the bootstrap", rank,
-            root->pid[rank]);
+            "rank %d (process %d) has ended or hung up during the bootstrap",
+            name_of(root, rank), root->pid[rank]);
     if (wire == SYMM_SEQPACKET_AGAIN)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
-            "rank %d did not take its sockets before the bootstrap's deadline", rank);
-    return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "sending sockets to rank %d", rank);
+            "rank %d did not take its sockets before the bootstrap's deadline",
+            name_of(root, rank));
+    return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "sending sockets to rank %d",
+                            name_of(root, rank));
 }
 
 /*
