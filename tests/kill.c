@@ -249,18 +249,23 @@ static bool host_named(int r)
 static int judge(int k, double *longest, bool *late)
 {
     const struct kill_phase *phase = state->phase;
+    bool gave_up = false;
     int failed = 0;
 
     *longest = 0;
     *late = false;
+    for (int r = 0; suite.host && phase->when == KILL_INIT && r < suite.ranks; r++)
+        gave_up = gave_up || state->status[r] == SYMM_ERR_TIMEOUT;
     for (int r = 0; r < suite.ranks; r++) {
         double took = state->ended[r] - state->killed;
         int who = named(state->sentence[r]);
         bool missed = phase->when == KILL_INIT && state->status[r] == SYMM_ERR_TIMEOUT;
-        /* Who comes when the root has given up and gone cannot know of the victim. */
+        /* Who comes when the root has given up and gone cannot know of the victim. Of a host's
+         * lowest rank that dies while the hosts meet the others may learn at their deadline alone,
+         * and then of the hosts that gave up before them. */
         bool good = missed ? who >= 0
                            : state->status[r] == SYMM_ERR_PEER_DEAD &&
-                                 (who == state->victim || host_named(r));
+                                 (who == state->victim || host_named(r) || gave_up);
 
         if (r == state->victim)
             continue;
