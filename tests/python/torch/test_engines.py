@@ -19,13 +19,15 @@ import symm.vllm
 
 HERE = Path(__file__).parent
 PRELUDE = f"""
-import logging, os, sys
+import atexit, logging, os, sys
 sys.path.insert(0, {str(HERE)!r})
 import torch, torch.distributed as dist
 import engine_stand_ins as stand_ins
 import symm, symm.vllm, symm.sglang, symm._engine
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
 dist.init_process_group("gloo")
+# Gloo's threads must not outlive the interpreter: else a process ends by std::terminate at times.
+atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
 rank, size = dist.get_rank(), dist.get_world_size()
 
 def rank_order(x):
