@@ -5,20 +5,39 @@
 #include "util/abi.h"
 #include "util/status.h"
 
+/* Bytes of all teams together. */
+struct usage {
+    uint64_t used, committed, scratch;
+};
+
+/* With the context locked. */
+static struct usage usage_of(const symm_ctx *ctx)
+{
+    struct usage usage = {0};
+
+    for (int s = 0; s < SYMM_MAX_TEAMS; s++) {
+        const symm_team *team = ctx->teams[s];
+
+        if (!team)
+            continue;
+        usage.used += team->heap.used;
+        usage.committed += symm__memory_committed(team) - team->begin;
+        usage.scratch += team->scratch_bytes;
+    }
+    return usage;
+}
+
 bool symm__heap_usage(void *arg, uint64_t *used, uint64_t *committed)
 {
     symm_ctx *ctx = arg;
+    struct usage usage;
 
     if (pthread_mutex_trylock(&ctx->lock) != 0)
         return false; /* a collective step may hold it for long */
-    *used = 0;
-    *committed = 0;
-    for (int s = 0; s < SYMM_MAX_TEAMS; s++)
-        if (ctx->teams[s]) {
-            *used += ctx->teams[s]->heap.used;
-            *committed += symm__memory_committed(ctx->teams[s]) - ctx->teams[s]->begin;
-        }
+    usage = usage_of(ctx);
     pthread_mutex_unlock(&ctx->lock);
+    *used = usage.used;
+    *committed = usage.committed;
     return true;
 }
 
@@ -26,6 +45,7 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
 {
     symm_status status = symm__ctx_check(ctx);
     const struct symm_device_info *device;
+    struct usage usage;
     symm_info full;
 
     if (status != SYMM_OK)
@@ -50,15 +70,11 @@ symm_status symm_ctx_info(symm_ctx *ctx, symm_info *info)
                        .hosts = ctx->hosts,
                        .host = symm__host_of_rank(ctx, ctx->rank),
                        .device = device ? device->ordinal : -1};
-    full.committed_bytes = symm__control_bytes(ctx);
     pthread_mutex_lock(&ctx->lock);
-    for (int s = 0; s < SYMM_MAX_TEAMS; s++)
-        if (ctx->teams[s]) {
-            full.committed_bytes +=
-                symm__memory_committed(ctx->teams[s]) - ctx->teams[s]->begin;
-            full.scratch_bytes += ctx->teams[s]->scratch_bytes;
-        }
+    usage = usage_of(ctx);
     pthread_mutex_unlock(&ctx->lock);
+    full.committed_bytes = symm__control_bytes(ctx) + usage.committed;
+    full.scratch_bytes = usage.scratch;
     symm__struct_give(info, &full, sizeof(full));
     return SYMM_OK;
 }
