@@ -16,6 +16,7 @@
 #include "sight/page.h"
 #include "symm/symm.h"
 #include "util/fence.h"
+#include "util/hash.h"
 #include "util/ticks.h"
 
 #define SYMM_SIGHT_KNOWN 256 /* a power of two */
@@ -28,7 +29,7 @@ struct symm_sight_writer;
 struct symm_sight {
     struct symm_sight_page *page;
     uint64_t
-        untimed; /* a call is timed if symm__sight_mix of its number has none of these */
+        untimed; /* a call is timed if symm__spread of its number has none of these */
     bool tsc;
     bool hooks; /* each call goes to symm__sight_hook_..., too */
     int fd;
@@ -144,13 +145,6 @@ static inline bool symm__sight_knows(const struct symm_sight *sight, uint32_t id
                                       __ATOMIC_RELAXED) == id;
 }
 
-/* Spreads numbers evenly over 64 bits, whatever their step: a program that makes as many calls
- * each time does not have the same ones sampled for ever. */
-static inline uint64_t symm__sight_mix(uint64_t number)
-{
-    return number * UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio */
-}
-
 /* A call of the site `id` begins, or is queued. Returns its number. */
 static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
                                          uint32_t epoch, enum symm_sight_state state)
@@ -159,7 +153,9 @@ static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
     const uint64_t number =
         __atomic_add_fetch(&sight->page->calls, 1, __ATOMIC_RELAXED);
     struct symm_sight_call *call = &sight->page->call[number % SYMM_SIGHT_CALLS];
-    const bool timed = (symm__sight_mix(number) & sight->untimed) == 0;
+    /* Spread, so that a program that makes as many calls each time does not have the same ones
+     * sampled for ever. */
+    const bool timed = (symm__spread(number) & sight->untimed) == 0;
     uint64_t begin;
 
     __atomic_store_n(&call->word, 0, __ATOMIC_RELAXED);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "util/hash.h"
+
 /* ---- Calls ------------------------------------------------------------------------------- */
 
 static _Thread_local int32_t own_thread; /* 0: not asked yet */
@@ -18,11 +20,10 @@ static int32_t thread_id(void)
     return own_thread;
 }
 
-/* One in `sample`, spread evenly: as symm__sight_mix. */
+/* One in `sample`, spread evenly. */
 static bool is_sampled(const struct symm_trace *trace, uint64_t number)
 {
-    return trace->sample <= 1 ||
-           (number * UINT64_C(0x9e3779b97f4a7c15)) < UINT64_MAX / trace->sample;
+    return trace->sample <= 1 || symm__spread(number) < UINT64_MAX / trace->sample;
 }
 
 static struct symm_trace_call *call_of(struct symm_trace *trace, uint64_t number)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * hash.h - FNV-1a of 64 bits (Fowler, Noll and Vo): xor a byte, multiply by the prime. And a
- * mixer of 64 bits.
+ * mixer of 64 bits, and a step that spreads numbers.
  *
  * For digests that ranks of one version compare, for names and for tables. Anyone can make
  * two inputs with one hash: it proves nothing about what a stranger sends.
@@ -37,6 +37,13 @@ static inline uint64_t symm__mix(uint64_t x)
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
     return x ^ x >> 31;
+}
+
+/* Spreads numbers evenly over 64 bits, whatever their step, by 2^64 / golden ratio (Knuth's
+ * multiplicative hashing). */
+static inline uint64_t symm__spread(uint64_t number)
+{
+    return number * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* Its bits, folded into 32. */
