@@ -193,7 +193,8 @@ const struct symm_sight_team *symm__sight_team_of(const struct symm_sight_page *
                                                   uint32_t uid)
 {
     for (int i = 0; uid != 0 && i < SYMM_SIGHT_TEAMS; i++)
-        if (page->team[i].uid == uid)
+        /* acquire: pairs with the release in symm__sight_team, on a page that is written */
+        if (__atomic_load_n(&page->team[i].uid, __ATOMIC_ACQUIRE) == uid)
             return &page->team[i];
     return NULL;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "sight/metrics.h"
+#include "sight/read.h"
 #include "sight/trace.h"
 #include "util/text.h"
 
@@ -213,16 +214,13 @@ void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait
 static void trace_progress(struct symm_sight *sight,
                            const struct symm_sight_progress *entry, uint64_t now)
 {
-    const struct symm_sight_page *page = sight->page;
-    char name[96];
-    int slot = 0;
+    const struct symm_sight_team *team =
+        symm__sight_team_of(sight->page, entry->team_uid);
+    const char *given = team ? team->name : "";
+    char name[160];
 
-    while (slot < SYMM_SIGHT_TEAMS && page->team[slot].uid != entry->team_uid)
-        slot++;
     snprintf(name, sizeof(name), "calls ended on the device: team %u%s%s, channel %u",
-             slot < SYMM_SIGHT_TEAMS ? page->team[slot].number : 0,
-             slot < SYMM_SIGHT_TEAMS && page->team[slot].name[0] ? " " : "",
-             slot < SYMM_SIGHT_TEAMS ? page->team[slot].name : "", entry->channel);
+             team ? team->number : 0, *given ? " " : "", given, entry->channel);
     symm__trace_counter(sight->trace, name, entry->ended, now);
 }
 

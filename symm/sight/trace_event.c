@@ -7,6 +7,7 @@
 #include <sys/timex.h>
 #include <time.h>
 
+#include "sight/read.h"
 #include "util/emit.h"
 #include "util/text.h"
 #include "util/ticks.h"
@@ -65,10 +66,9 @@ static void key_text(struct symm_emit *emit, const char *key, const char *text)
 
 int symm__trace_team(const struct symm_sight_page *page, uint32_t uid)
 {
-    for (int i = 0; i < SYMM_SIGHT_TEAMS && uid != 0; i++)
-        if (__atomic_load_n(&page->team[i].uid, __ATOMIC_ACQUIRE) == uid)
-            return (int)page->team[i].number;
-    return -1;
+    const struct symm_sight_team *team = symm__sight_team_of(page, uid);
+
+    return team ? (int)team->number : -1;
 }
 
 static void key_team(struct symm_emit *emit, const struct symm_sight_page *page,
