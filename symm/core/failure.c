@@ -136,24 +136,27 @@ symm_status symm__team_record_of(symm_team *team, int member)
     return team_mark(team, (symm_status)state, text);
 }
 
-symm_status symm__team_death(const symm_team *team, int *member, const char **why)
+symm_status symm__death_among(const symm_ctx *ctx, const int *ranks, int count, int *at,
+                              const char **why)
 {
-    const symm_ctx *ctx = team->ctx;
-
-    for (int m = 0; m < team->size; m++) {
-        int rank = team->world_rank[m];
-        const struct symm_control *control = symm__control(ctx, rank);
+    for (int i = 0; i < count; i++) {
+        const struct symm_control *control = symm__control(ctx, ranks[i]);
         symm_status status =
-            m == team->rank || !control
+            ranks[i] == ctx->rank || !control
                 ? SYMM_OK
-                : symm__process_died(symm__process(ctx, rank), &control->live, why);
+                : symm__process_died(symm__process(ctx, ranks[i]), &control->live, why);
 
         if (status == SYMM_OK)
             continue;
-        *member = m;
+        *at = i;
         return status;
     }
     return SYMM_OK;
+}
+
+symm_status symm__team_death(const symm_team *team, int *member, const char **why)
+{
+    return symm__death_among(team->ctx, team->world_rank, team->size, member, why);
 }
 
 /* The caller holds an acquire of the word that was stored after the site. */

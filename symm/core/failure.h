@@ -19,8 +19,11 @@ symm_status symm__team_fail(symm_team *team, symm_status status, const char *for
 symm_status symm__team_failed(const symm_team *team);
 /* Has this member reported a failure of this team? Then it is this rank's too. */
 symm_status symm__team_record_of(symm_team *team, int member);
-/* Has a member on this host died? Its status, *member, and *why; SYMM_OK: none. The cause of what a
- * rank that has finalized left undone: asked after symm__process_finished has said so. */
+/* Has one of these ranks of the world, on this host and not this one, died? Its status, *at, its
+ * place in the list, and *why; SYMM_OK: none. The cause of what a rank that has finalized left undone:
+ * asked after symm__process_finished has said so. */
+symm_status symm__death_among(const symm_ctx *ctx, const int *ranks, int count, int *at,
+                              const char **why);
 symm_status symm__team_death(const symm_team *team, int *member, const char **why);
 /* Keeps a call site's name. A longer one than fits ends in "~" and 8 digits of its hash, so
  * that long names that begin alike differ. NULL: none. */

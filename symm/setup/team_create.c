@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "core/control_wait.h"
+#include "core/failure.h"
 #include "setup/team_object.h"
 #include "util/clock.h"
 #include "util/hash.h"
@@ -245,9 +246,9 @@ static symm_status adopt(const struct symm_create *create,
     return symm__fail_quiet(symm__peer_status(-(int32_t)NUMBER_OF(word)), text);
 }
 
-/* A member that has died, or, if `finished`, one that has finalized; with its status and why. */
-static int find_ended(const struct symm_create *create, bool finished,
-                      symm_status *status, const char **why)
+/* The place of a member that has finalized, with its status and why; -1: none. */
+static int find_finished(const struct symm_create *create, symm_status *status,
+                         const char **why)
 {
     const symm_ctx *ctx = create->parent->ctx;
 
@@ -255,12 +256,11 @@ static int find_ended(const struct symm_create *create, bool finished,
         int rank = create->world_rank[m];
         const uint32_t *live = &symm__near_control(ctx, rank)->live;
 
-        if (m == create->rank)
+        if (m == create->rank || !symm__process_finished(live))
             continue;
-        *status = (finished ? symm__process_check
-                            : symm__process_died)(symm__process(ctx, rank), live, why);
-        if (*status != SYMM_OK && (!finished || symm__process_finished(live)))
-            return rank;
+        *status = symm__process_check(symm__process(ctx, rank), live, why);
+        if (*status != SYMM_OK)
+            return m;
     }
     return -1;
 }
@@ -268,16 +268,18 @@ static int find_ended(const struct symm_create *create, bool finished,
 /* A rank that has finalized may have left because another died: deaths are looked for after it. */
 static symm_status find_dead(const struct symm_create *create)
 {
-    symm_status left_status, status;
-    const char *left_why, *why;
-    int left = find_ended(create, true, &left_status, &left_why);
-    int dead = find_ended(create, false, &status, &why);
+    symm_status left = SYMM_OK, death;
+    const char *why = NULL, *how;
+    int at = find_finished(create, &left, &why), dead;
 
-    if (dead < 0 && left < 0)
+    death = symm__death_among(create->parent->ctx, create->world_rank, create->size,
+                              &dead, &how);
+    if (death == SYMM_OK && at < 0)
         return SYMM_OK;
-    return symm__fail(dead < 0 ? left_status : status,
+    return symm__fail(death == SYMM_OK ? left : death,
                       "rank %d %s during symm_team_create of %s",
-                      dead < 0 ? left : dead, dead < 0 ? left_why : why, create->what);
+                      create->world_rank[death == SYMM_OK ? at : dead],
+                      death == SYMM_OK ? why : how, create->what);
 }
 
 /* Does that rank wait, with another list, for one that waits here? Which, or -1. */
