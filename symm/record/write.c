@@ -15,6 +15,7 @@
 #include "record/record.h"
 #include "util/emit.h"
 #include "util/status.h"
+#include "util/text.h"
 
 /* Ids may be hashes of 64 bits, and JSON's readers hold 63: as text. */
 static void key_id(struct symm_emit *emit, const char *key, uint64_t value)
@@ -186,13 +187,7 @@ symm_status symm__record_write(const struct symm_recorder *recorder, bool comple
     if (fd >= 0) {
         symm__emit_init_fd(&emit, SYMM_EMIT_JSON, fd);
         put_all(&emit, recorder, complete);
-        error = symm__emit_finish(&emit);
-        if (close(fd) != 0 && error == 0)
-            error = errno;
-        if (error == 0 && rename(beside, recorder->path) != 0)
-            error = errno;
-        if (error != 0)
-            unlink(beside);
+        error = symm__file_finish(fd, symm__emit_finish(&emit), beside, recorder->path);
     }
     free(beside);
     if (error == 0)

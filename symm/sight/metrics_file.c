@@ -68,13 +68,11 @@ static int replace_file(struct symm_sight *sight)
         return errno;
     fd =
         open(metrics->draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
-    error = fd < 0 ? errno : symm__write_all(fd, text, bytes);
-    if (fd >= 0 && close(fd) != 0 && !error)
+    if (fd < 0)
         error = errno;
-    if (!error && rename(metrics->draft, metrics->path) != 0)
-        error = errno;
-    if (error && fd >= 0)
-        (void)unlink(metrics->draft);
+    else
+        error = symm__file_finish(fd, symm__write_all(fd, text, bytes), metrics->draft,
+                                  metrics->path);
     free(text);
     return error;
 }

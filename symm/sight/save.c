@@ -18,6 +18,7 @@
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
+#include "util/text.h"
 
 symm_status symm__sight_save_open(struct symm_sight *sight,
                                   const struct symm_sight_config *config)
@@ -50,14 +51,15 @@ const char *symm__sight_saved(const struct symm_sight *sight)
 }
 
 /* errno, or 0. */
-static int write_page(const char *path, const struct symm_sight_page *page)
+static int write_page(const char *beside, const char *path,
+                      const struct symm_sight_page *page)
 {
     const struct symm_sight_now now = symm__sight_now();
     const struct symm_sight_process process = {.pid = (int)getpid(),
                                                .command = program_invocation_short_name,
                                                .state = "running"};
     struct symm_emit emit;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666), error;
+    int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
     if (fd < 0)
         return errno;
@@ -70,10 +72,7 @@ static int write_page(const char *path, const struct symm_sight_page *page)
     symm__sight_dump(&emit, page, &now, &process);
     symm__emit_end_list(&emit);
     symm__emit_end_map(&emit);
-    error = symm__emit_finish(&emit);
-    if (close(fd) != 0 && error == 0)
-        error = errno;
-    return error;
+    return symm__file_finish(fd, symm__emit_finish(&emit), beside, path);
 }
 
 /* Two threads may save at a time: each has a file of its own until it is whole. */
@@ -87,10 +86,9 @@ static int save(const struct symm_sight *sight, struct symm_sight_page *page)
         return EIO;
     if (asprintf(&beside, "%s.%ld", sight->dump, (long)gettid()) < 0)
         return ENOMEM;
-    error = write_page(beside, page);
-    if (error == 0 && rename(beside, sight->dump) != 0)
-        error = errno;
-    if (error != 0)
+    error = write_page(beside, sight->dump, page);
+    if (error ==
+        EEXIST) /* left by a process that was killed: the next failure has the name */
         (void)unlink(beside);
     free(beside);
     return error;

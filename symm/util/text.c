@@ -85,3 +85,14 @@ int symm__write_all(int fd, const void *data, size_t bytes)
     }
     return 0;
 }
+
+int symm__file_finish(int fd, int error, const char *beside, const char *path)
+{
+    if (close(fd) != 0 && error == 0)
+        error = errno;
+    if (error == 0 && rename(beside, path) != 0)
+        error = errno;
+    if (error != 0)
+        (void)unlink(beside);
+    return error;
+}

@@ -23,5 +23,8 @@ ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)
 const char *symm__size_text(uint64_t size, char *text, size_t bytes);
 /* Writes all of it. Returns 0 or an errno. */
 int symm__write_all(int fd, const void *data, size_t bytes);
+/* Ends a file that was written beside its place, so that `path` is whole or as it was: closes fd,
+ * and renames the file or, after an error (an errno), removes it. Returns 0 or an errno. */
+int symm__file_finish(int fd, int error, const char *beside, const char *path);
 
 #endif
