@@ -4,53 +4,18 @@
 # symm-info dump over jobs of four: as JSON of running ranks, one of which is stopped; what SYMM_DUMP
 # leaves when ranks fail, compared; PyTorch's format; files that are none.
 
-set -u
-bin=${BUILD_DIR:?}/bin
-for program in symm-info symmrun sight_program; do
-    [ -x "$bin/$program" ] || {
-        echo "$program is not built"
-        exit 77
-    }
-done
+needs=(symm-info)
+# shellcheck source=tests/sight_stage.sh
+. "${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}/tests/sight_stage.sh"
 command -v jq >/dev/null || {
     echo "needs jq"
     exit 77
 }
 
-folder=$(mktemp -d)
-export SYMM_RUNTIME_DIR=$folder LC_ALL=C SYMM_TIMEOUT=60 SYMM_INIT_TIMEOUT=60
-failed=0 run= pids=()
-touch "$folder/out" "$folder/err" "$folder/pids"
-trap 'stop; rm -rf "$folder"' EXIT
-
 fail() {
     echo "FAIL: $*"
     cut -c 1-400 "$folder/out" "$folder/err" | sed 's/^/    /' | head -n 60
     failed=1
-}
-
-# start MODE: a job of four, whose processes are in `pids`, by rank.
-start() {
-    local line rank
-    : >"$folder/pids" # before the shell behind & does so: the last job's are no longer there
-    "$bin/symmrun" -n 4 -- "$bin/sight_program" "$1" >"$folder/pids" 2>"$folder/said" &
-    run=$!
-    for _ in $(seq 400); do
-        [ "$(grep -c . "$folder/pids")" = 4 ] && break
-        sleep 0.05
-    done
-    pids=()
-    while read -r rank line; do
-        rank=${rank#[} && pids[${rank%]}]=$line
-    done <"$folder/pids"
-    [ "${#pids[@]}" = 4 ] || { fail "$1: the ranks did not start"; exit 1; }
-}
-
-stop() {
-    [ -n "$run" ] || return
-    kill -KILL "$run" "${pids[@]}" 2>/dev/null
-    wait "$run" 2>/dev/null
-    run=
 }
 
 # dump STATUS ARGUMENT...: output in out, messages in err.

@@ -4,49 +4,14 @@
 # symm-top over a job of four: one rank is stopped, and the others wait for it at a site; a rank
 # that does not come to a rendezvous, a split, a message; files that only have a page's name.
 
-set -u
-bin=${BUILD_DIR:?}/bin
-for program in symm-top symmrun sight_program; do
-    [ -x "$bin/$program" ] || {
-        echo "$program is not built"
-        exit 77
-    }
-done
-
-folder=$(mktemp -d)
-export SYMM_RUNTIME_DIR=$folder LC_ALL=C SYMM_TIMEOUT=60 SYMM_INIT_TIMEOUT=60
-failed=0 run= pids=()
-touch "$folder/out" "$folder/err" "$folder/pids"
-trap 'stop; rm -rf "$folder"' EXIT
+needs=(symm-top)
+# shellcheck source=tests/sight_stage.sh
+. "${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}/tests/sight_stage.sh"
 
 fail() {
     echo "FAIL: $*"
-    sed 's/^/    /' "$folder/out" "$folder/err"
+    sed 's/^/    /' "$folder/out" "$folder/err" "$folder/said"
     failed=1
-}
-
-# start MODE: a job of four, whose processes are in `pids`, by rank.
-start() {
-    local line rank
-    : >"$folder/pids" # before the shell behind & does so: the last job's are no longer there
-    "$bin/symmrun" -n 4 -- "$bin/sight_program" "$1" >"$folder/pids" 2>"$folder/err" &
-    run=$!
-    for _ in $(seq 400); do
-        [ "$(grep -c . "$folder/pids")" = 4 ] && break
-        sleep 0.05
-    done
-    pids=()
-    while read -r rank line; do
-        rank=${rank#[} && pids[${rank%]}]=$line
-    done <"$folder/pids"
-    [ "${#pids[@]}" = 4 ] || { fail "$1: the ranks did not start"; exit 1; }
-}
-
-stop() {
-    [ -n "$run" ] || return
-    kill -KILL "$run" "${pids[@]}" 2>/dev/null
-    wait "$run" 2>/dev/null
-    run=
 }
 
 # look ARGUMENT...: what symm-top says of the job, as it is and with blanks squeezed.
