@@ -118,22 +118,8 @@ one_secret='' refused "stderr is none" -n 1 --nnodes 2 --node-rank 0 --rendezvou
 ! grep -qE '[0-9a-f]{32}' out err || fail "a secret in a log"
 
 # ---- Network namespaces ----------------------------------------------------------------
-cat >namespaces.sh <<'END'
-set -eu
-ip link set lo up
-unshare -n sleep 300 &
-other=$!
-trap 'kill $other' EXIT
-while [ "$(readlink /proc/$other/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do
-    sleep 0.05
-done
-ip link add here type veth peer name there netns $other
-ip addr add 10.77.0.1/24 dev here
-ip link set here up
-nsenter -t $other -n ip addr add 10.77.0.2/24 dev there
-nsenter -t $other -n ip link set there up
-nsenter -t $other -n ip link set lo up
-touch allowed
+two_networks >namespaces.sh
+cat >>namespaces.sh <<'END'
 run() {
     SYMM_HOST_ID=$1 timeout 300 "$symmrun" -n 2 --nnodes 2 --node-rank "$2" \
         --rendezvous 10.77.0.1:29400 --no-prefix "$bin/symm-perf" all_reduce -e 64K -n 3

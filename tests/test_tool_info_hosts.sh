@@ -173,22 +173,8 @@ if command -v mpirun.openmpi >/dev/null; then # all on one host, as mpirun says
     [ "$(grep -cE ' ok$' out)" = 1 ] || { fail "mpirun" && cat out; }
 fi
 # A network of its own, in which rank 0's host does not reach where the other's relay would listen.
-cat >namespaces.sh <<'END'
-set -eu
-ip link set lo up
-unshare -n sleep 300 &
-other=$!
-trap 'kill $other' EXIT
-while [ "$(readlink /proc/$other/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do
-    sleep 0.05
-done
-ip link add here type veth peer name there netns $other
-ip addr add 10.77.0.1/24 dev here
-ip link set here up
-nsenter -t $other -n ip addr add 10.77.0.2/24 dev there
-nsenter -t $other -n ip link set there up
-nsenter -t $other -n ip link set lo up
-touch allowed
+two_networks >namespaces.sh
+cat >>namespaces.sh <<'END'
 one() {
     GROUP_RANK=$1 LOCAL_RANK=0 RANK=$1 SYMM_HOST_ID=h$1 SYMM_HOST_ADDRESS=$2 \
         timeout 60 "$info" --hosts --timeout 20 >out$1 2>err$1
