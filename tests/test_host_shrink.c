@@ -8,6 +8,7 @@
  * SYMM_TEST_KILLS=N sets the number of deaths at random moments of the consensus (40).
  */
 #include "harness.h"
+#include "shrink_stage.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -43,25 +44,6 @@ static struct harness job(struct shared *s, int ranks, harness_body body)
     h.body = body;
     h.arg = s;
     return h;
-}
-
-static uint64_t members_of(symm_team *team)
-{
-    uint64_t members = 0;
-    for (int m = 0; m < symm_team_size(team); m++)
-        members |= UINT64_C(1) << symm_team_world_rank(team, m);
-    return members;
-}
-
-/* Calls until the team fails. */
-static symm_status until_failed(symm_team *team)
-{
-    symm_status status = SYMM_OK;
-    float data[64] = {1};
-    while (status == SYMM_OK)
-        status =
-            symm_all_reduce(team, data, data, 64, SYMM_FLOAT32, SYMM_MAX, NULL, NULL);
-    return status;
 }
 
 /* The team sums, places and shares memory. */
@@ -107,18 +89,19 @@ static int body_death(symm_ctx *ctx, void *arg)
             symm_all_reduce(world, &one, &one, 1, SYMM_FLOAT32, SYMM_MAX, NULL, NULL));
     if (me == s->victim)
         raise(SIGKILL);
-    CHECK(until_failed(world) == SYMM_ERR_PEER_DEAD);
+    CHECK(shrink_until_failed(world) == SYMM_ERR_PEER_DEAD);
     double start = harness_now();
     CHECK_OK(symm_team_shrink(world, &team));
     s->seconds[me] = harness_now() - start;
     CHECK(s->seconds[me] < HARNESS_SOON);
-    CHECK(members_of(team) == ((UINT64_C(1) << n) - 1 - (UINT64_C(1) << s->victim)));
+    CHECK(shrink_members_of(team) ==
+          ((UINT64_C(1) << n) - 1 - (UINT64_C(1) << s->victim)));
     CHECK(symm_team_rank(team) == me - (me > s->victim));
     CHECK_ZERO(check_works(team));
     /* The failed team stays failed; it can be shrunk once more, and so can the new one. */
     CHECK_STATUS(symm_barrier(world, NULL, NULL), SYMM_ERR_PEER_DEAD);
     CHECK_OK(symm_team_shrink(world, &again));
-    CHECK(members_of(again) == members_of(team) && again != team);
+    CHECK(shrink_members_of(again) == shrink_members_of(team) && again != team);
     CHECK_ZERO(check_works(again));
     symm_team_destroy(team);
     CHECK_OK(symm_team_shrink(again, &team));
@@ -157,9 +140,9 @@ static int body_part(symm_ctx *ctx, void *arg)
     if (me == s->victim)
         raise(SIGKILL);
     if (me == 0) {
-        CHECK(until_failed(world) == SYMM_ERR_PEER_DEAD);
+        CHECK(shrink_until_failed(world) == SYMM_ERR_PEER_DEAD);
     } else {
-        CHECK(until_failed(part) == SYMM_ERR_PEER_DEAD);
+        CHECK(shrink_until_failed(part) == SYMM_ERR_PEER_DEAD);
         CHECK_OK(symm_team_shrink(part, &team));
         CHECK(symm_team_size(team) == 2);
         /* In the order of the failed team, which is not the world's. */
@@ -301,7 +284,7 @@ static int body_finalized(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_init(&config, &ctx));
     int me = symm_team_rank(symm_team_world(ctx));
     if (me > 0) {
-        CHECK_STATUS(until_failed(symm_team_world(ctx)), SYMM_ERR_PEER_DEAD);
+        CHECK_STATUS(shrink_until_failed(symm_team_world(ctx)), SYMM_ERR_PEER_DEAD);
         CHECK_OK(symm_team_shrink(symm_team_world(ctx), &team));
         CHECK(symm_team_size(team) == 2);
         CHECK_ZERO(check_works(team));
@@ -332,7 +315,7 @@ static int body_late(symm_ctx *ctx, void *arg)
             CHECK_STATUS(symm_barrier(world, &call, NULL), SYMM_ERR_TIMEOUT);
         s->status[me] = symm_team_shrink(world, &team);
         s->seconds[me] = harness_now() - start;
-        s->members[me] = s->status[me] == SYMM_OK ? members_of(team) : 0;
+        s->members[me] = s->status[me] == SYMM_OK ? shrink_members_of(team) : 0;
     }
     CHECK_ZERO(harness_sync_wait(&s->sync, n));
     if (me == s->victim || s->status[me] != SYMM_OK) {
@@ -406,11 +389,11 @@ static int body_dying(symm_ctx *ctx, void *arg)
     pthread_t thread;
     if (me == s->victim)
         raise(SIGKILL);
-    CHECK(until_failed(team) == SYMM_ERR_PEER_DEAD);
+    CHECK(shrink_until_failed(team) == SYMM_ERR_PEER_DEAD);
     if (me == s->second)
         CHECK(pthread_create(&thread, NULL, die_later, s) == 0);
     CHECK_OK(symm_team_shrink(team, &next));
-    s->members[me] = members_of(next);
+    s->members[me] = shrink_members_of(next);
     if (me == s->second)
         harness_sleep(2 * HARNESS_AMPLE);
     atomic_fetch_add(&s->made, 1);
@@ -418,7 +401,7 @@ static int body_dying(symm_ctx *ctx, void *arg)
     for (int r = 0; r < left + 2; r++)
         CHECK(r == s->victim || r == s->second || s->members[r] == s->members[me]);
     if (s->members[me] >> s->second & 1) {
-        CHECK_STATUS(until_failed(next), SYMM_ERR_PEER_DEAD);
+        CHECK_STATUS(shrink_until_failed(next), SYMM_ERR_PEER_DEAD);
         CHECK_OK(symm_team_shrink(next, &team));
         symm_team_destroy(next);
         next = team;

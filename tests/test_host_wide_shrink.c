@@ -9,6 +9,7 @@
  */
 /* ctest: cost 40 */
 #include "harness.h"
+#include "shrink_stage.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -34,7 +35,7 @@ struct shared {
     double timeout;
     struct harness_sync sync[2];
     _Atomic int ready, made;
-    unsigned members[RANKS_MAX]; /* of the team that a rank got; 0: none */
+    uint64_t members[RANKS_MAX]; /* of the team that a rank got; 0: none */
     symm_status status[RANKS_MAX];
     double seconds[RANKS_MAX]; /* that the call took */
     char entries[2][RANKS_MAX][ENTRY_BYTES];
@@ -91,26 +92,6 @@ static struct harness job(struct shared *shared, const char *host, harness_body 
     shared->ranks = (int)strlen(host);
     return (struct harness){
         .ranks = shared->ranks, .body = body, .arg = shared, .configure = configure};
-}
-
-static unsigned members_of(symm_team *team)
-{
-    unsigned members = 0;
-
-    for (int m = 0; m < symm_team_size(team); m++)
-        members |= BIT(symm_team_world_rank(team, m));
-    return members;
-}
-
-static symm_status until_failed(symm_team *team)
-{
-    symm_status status = SYMM_OK;
-    float data[64] = {1};
-
-    while (status == SYMM_OK)
-        status =
-            symm_all_reduce(team, data, data, 64, SYMM_FLOAT32, SYMM_MAX, NULL, NULL);
-    return status;
 }
 
 /* Every collective, in private and in symmetric memory. */
@@ -183,15 +164,16 @@ static int body_death(symm_ctx *ctx, void *arg)
         CHECK(harness_until(&s->ready, s->ranks));
         raise(SIGKILL);
     }
-    CHECK(until_failed(world) == SYMM_ERR_PEER_DEAD);
+    CHECK(shrink_until_failed(world) == SYMM_ERR_PEER_DEAD);
     CHECK(harness_until(&s->ready, s->ranks));
     start = harness_now();
     CHECK_OK(symm_team_shrink(world, &team));
     s->seconds[me] = harness_now() - start;
     CHECK(s->seconds[me] < HARNESS_SOON);
-    for (int i = 0; members_of(team) != wanted; i++) { /* one died after it had begun */
-        CHECK(i < 8 && (members_of(team) & wanted) == wanted);
-        CHECK(until_failed(team) == SYMM_ERR_PEER_DEAD);
+    for (int i = 0; shrink_members_of(team) != wanted;
+         i++) { /* one died after it had begun */
+        CHECK(i < 8 && (shrink_members_of(team) & wanted) == wanted);
+        CHECK(shrink_until_failed(team) == SYMM_ERR_PEER_DEAD);
         CHECK_OK(symm_team_shrink(team, &again));
         symm_team_destroy(team);
         team = again;
@@ -200,7 +182,7 @@ static int body_death(symm_ctx *ctx, void *arg)
     /* The failed team stays failed; it can be shrunk once more, and so can the new one. */
     CHECK_STATUS(symm_barrier(world, NULL, NULL), SYMM_ERR_PEER_DEAD);
     CHECK_OK(symm_team_shrink(world, &again));
-    CHECK(members_of(again) == wanted && again != team);
+    CHECK(shrink_members_of(again) == wanted && again != team);
     CHECK_ZERO(check_calls(again));
     symm_team_destroy(team);
     CHECK_OK(symm_team_shrink(again, &team));
@@ -301,20 +283,20 @@ static int body_dying(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_barrier(team, NULL, NULL));
     if (s->first & BIT(me))
         raise(SIGKILL);
-    CHECK(until_failed(team) == SYMM_ERR_PEER_DEAD);
+    CHECK(shrink_until_failed(team) == SYMM_ERR_PEER_DEAD);
     if (s->second & BIT(me))
         CHECK(pthread_create(&thread, NULL, die_later, s) == 0);
     CHECK_OK(symm_team_shrink(team, &next));
-    s->members[me] = members_of(next);
+    s->members[me] = shrink_members_of(next);
     if (s->second & BIT(me))
         harness_sleep(2 * HARNESS_AMPLE);
     atomic_fetch_add(&s->made, 1);
     CHECK(harness_until(&s->made, left)); /* what they got is to be compared */
     for (int r = 0; r < s->ranks; r++)
         CHECK(!(wanted & BIT(r)) || s->members[r] == s->members[me]);
-    for (int i = 0; members_of(next) != wanted; i++) {
-        CHECK(i < 8 && (members_of(next) & wanted) == wanted);
-        CHECK(until_failed(next) == SYMM_ERR_PEER_DEAD);
+    for (int i = 0; shrink_members_of(next) != wanted; i++) {
+        CHECK(i < 8 && (shrink_members_of(next) & wanted) == wanted);
+        CHECK(shrink_until_failed(next) == SYMM_ERR_PEER_DEAD);
         CHECK_OK(symm_team_shrink(next, &team));
         symm_team_destroy(next);
         next = team;
@@ -366,7 +348,7 @@ static int body_late(symm_ctx *ctx, void *arg)
     start = harness_now();
     s->status[me] = symm_team_shrink(world, &team);
     s->seconds[me] = harness_now() - start;
-    s->members[me] = s->status[me] == SYMM_OK ? members_of(team) : 0;
+    s->members[me] = s->status[me] == SYMM_OK ? shrink_members_of(team) : 0;
     if (s->late & BIT(me)) {
         CHECK_STATUS(s->status[me], SYMM_ERR_TIMEOUT);
         CHECK_ERROR("too late");
@@ -486,7 +468,7 @@ static int body_replaced(symm_ctx *none, void *arg)
         CHECK_OK(symm_barrier(symm_team_world(ctx), NULL, NULL));
         if (me > 3)
             raise(SIGKILL);
-        CHECK(until_failed(symm_team_world(ctx)) == SYMM_ERR_PEER_DEAD);
+        CHECK(shrink_until_failed(symm_team_world(ctx)) == SYMM_ERR_PEER_DEAD);
         start = harness_now();
         symm_finalize(ctx);
         atomic_fetch_add(&s->made, 1);
