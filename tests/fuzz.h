@@ -14,6 +14,7 @@
 #ifndef SYMM_TESTS_FUZZ_H
 #define SYMM_TESTS_FUZZ_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -40,6 +41,21 @@ static inline void fuzz_no_wait(int fd)
     const struct linger none = {.l_onoff = 1, .l_linger = 0};
 
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+}
+
+/* A listener that does not wait, at a port of this host's that the kernel chooses. */
+static inline int fuzz_listen(int *port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        listen(fd, 16) != 0 || getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
+        abort();
+    *port = ntohs(at.sin_port);
+    return fd;
 }
 
 /* ---- Scripts ---------------------------------------------------------------------- */

@@ -163,20 +163,6 @@ static void *run_side(void *arg)
     return NULL;
 }
 
-static int listen_here(int *port)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
-        listen(fd, 16) != 0 || getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
-        abort();
-    *port = ntohs(at.sin_port);
-    return fd;
-}
-
 /* Who has come is a node of this job; of no other one is there a trace. */
 static void check(struct symmrun_nodes *nodes, bool met)
 {
@@ -212,7 +198,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(nodes.secret, keys[0], sizeof(nodes.secret));
     for (int n = 0; n < NODES; n++)
         node[n].fd = -1;
-    side.listener = listen_here(&side.port);
+    side.listener = fuzz_listen(&side.port);
     if (side.first) /* node 0 listens there itself */
         symm__seqpacket_close(&side.listener, 1);
     snprintf(place, sizeof(place), "127.0.0.1:%d", side.port);

@@ -175,20 +175,6 @@ static void *run_other(void *arg)
     return NULL;
 }
 
-static int listen_here(int *port)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
-        listen(fd, 16) != 0 || getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
-        abort();
-    *port = ntohs(at.sin_port);
-    return fd;
-}
-
 /* The call under test, beside a script. */
 static symm_status join_beside(const uint8_t *data, size_t size)
 {
@@ -210,8 +196,8 @@ static symm_status join_beside(const uint8_t *data, size_t size)
     other.root = strcmp(word, "root") == 0;
     ranks[0] = other.root ? 0 : 1 + (int)((uint64_t)fuzz_number(&line, 1) % 8);
     other.size = ranks[0] + 1 + (int)((uint64_t)fuzz_number(&line, 2) % 4);
-    listener = listen_here(&port); /* for children of the call under test */
-    spare = listen_here(&other.port);
+    listener = fuzz_listen(&port); /* for children of the call under test */
+    spare = fuzz_listen(&other.port);
     if (other.root) { /* it listens there itself */
         close(spare);
         spare = -1;
