@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz_auth.c - the proof of two ends of a connection (net/auth.h), with somebody in between.
+ * fuzz_auth.c - the proof of two ends of a connection (net/auth.h), whose bytes a script
+ * changes on the way.
  *
  * Both ends are real, and know one key, or not: "keys 1" as first line gives them two. Each line
  * passes some of the bytes that one end has sent, changed or not:

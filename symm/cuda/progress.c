@@ -27,7 +27,7 @@
 #define SETTLE_SECONDS      1.0
 #define SETTLE_POLL_SECONDS 0.0001
 
-/* What is copied of a channel. The word of a call is at call & 1. */
+/* The copy of a channel's words. call[c & 1] has the words of call c. */
 struct look_words {
     struct symm_device_block block;
     uint64_t call[2][SYMM_DEVICE_RANKS];
