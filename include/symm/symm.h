@@ -282,8 +282,9 @@ SYMM_API symm_status symm_team_create(symm_team *parent, const int *ranks, int n
  * it. A rank that arrives too late gets SYMM_ERR_TIMEOUT and is left out for good. The old team
  * stays failed and can be destroyed. Buffers are allocated anew, as after a split.
  * Over several hosts: a host that does not answer, or none of whose ranks comes, may be cut off
- * and go on by itself. Of the hosts that are not surely dead, survivors on more than half go on,
- * or on half of them if the lowest is among them; others get SYMM_ERR_TIMEOUT, and can call again.
+ * and go on by itself. So hosts count that are not known to be dead. Survivors on more than half of
+ * them go on, or on half of them if the lowest is among these; others get SYMM_ERR_TIMEOUT, and can
+ * call again.
  */
 SYMM_API symm_status symm_team_shrink(symm_team *team,
                                       symm_team **survivors) SYMM_MUST_CHECK;
