@@ -315,6 +315,22 @@ dist.destroy_process_group()
 """)
 
 
+def test_end_of_interpreter(torchrun):
+    """A backend's thread that needs the GIL when the interpreter begins to end gets it."""
+    done = torchrun(2, PRELUDE + """
+import os, time
+
+def called(_):          # on the backend's thread
+    time.sleep(1)
+    os.write(1, b"called\\n")
+
+work = dist.all_reduce(torch.ones(8), async_op=True)
+work.get_future().add_done_callback(called)
+work.wait()
+""")
+    assert done.stdout.count("called") == 2, done.stdout
+
+
 def test_killed_rank_ends_messages(torchrun):
     done = torchrun(3, PRELUDE + """
 import os, signal

@@ -27,6 +27,8 @@ class Backend : public c10d::Backend {
     void shutdown() override;
     // Ends all waits of this group, here and on its other ranks.
     void abort() override;
+    // Runs what is queued and ends this backend's threads. Collectives and sends may follow.
+    void end_threads();
     // The context for CUDA or CPU tensors; the first call for CUDA is collective.
     std::shared_ptr<Job> job(bool is_cuda);
 
@@ -78,6 +80,7 @@ class Backend : public c10d::Backend {
         c10::Device device;
     };
 
+    void end();
     WorkPtr point_to_point(symm_p2p_kind kind, Tensors &tensors, int peer, int tag);
     WorkPtr stream_point_to_point(const symm_p2p_op &op, const at::Tensor &tensor);
     WorkPtr run_batch();
@@ -103,5 +106,8 @@ class Backend : public c10d::Backend {
     std::vector<symm_p2p_op> batch_; // sends and receives on a stream, coalesced
     std::vector<at::Tensor> batch_tensors_;
 };
+
+// Ends the threads of all backends: before the interpreter ends.
+void end_backends();
 
 } // namespace symm_torch

@@ -3,11 +3,36 @@
 #include "submit.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <torch/csrc/utils/pybind.h>
 
 namespace symm_torch {
+
+namespace {
+
+// The backends that live, for end_backends.
+std::mutex living_mutex;
+std::set<Backend *> &living()
+{
+    static auto *set = new std::set<Backend *>; // outlives every backend
+
+    return *set;
+}
+
+} // namespace
+
+// A thread of a backend drops a call's tensors after the call's wait() has returned, and takes the
+// GIL for it. An interpreter that is ending answers by ending the thread, through destructors that
+// must not throw: std::terminate. So all threads end before the interpreter does.
+void end_backends()
+{
+    const std::lock_guard<std::mutex> lock(living_mutex);
+
+    for (Backend *backend : living())
+        backend->end_threads();
+}
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout)
     : c10d::Backend(rank, size), store_(std::move(store)), timeout_(timeout),
@@ -15,6 +40,8 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Mill
       lane_(std::make_unique<Lane>()), messages_(std::make_unique<Messages>(host_->team()))
 {
     init();
+    const std::lock_guard<std::mutex> lock(living_mutex);
+    living().insert(this);
 }
 
 Backend::~Backend()
@@ -23,10 +50,20 @@ Backend::~Backend()
     if (Py_IsInitialized() && PyGILState_Check()) {
         const pybind11::gil_scoped_release released;
 
-        shutdown();
+        end();
     } else {
-        shutdown();
+        end();
     }
+}
+
+void Backend::end()
+{
+    {
+        const std::lock_guard<std::mutex> lock(living_mutex);
+
+        living().erase(this);
+    }
+    shutdown();
 }
 
 c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions()
@@ -42,6 +79,16 @@ void Backend::shutdown()
     lane_.reset(); // runs what is queued
     host_.reset();
     cuda_.reset();
+}
+
+void Backend::end_threads()
+{
+    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+
+    if (messages_)
+        messages_->stop();
+    if (lane_)
+        lane_->stop();
 }
 
 void Backend::abort()

@@ -42,12 +42,17 @@ class Lane {
         wake_.notify_one();
     }
 
-    // Queues a task, which must not throw. It runs on the lane's thread.
+    // Queues a task, which must not throw. It runs on the lane's thread; after stop(), on this one.
     void push(Task task)
     {
         {
-            const std::lock_guard<std::mutex> lock(mutex_);
+            std::unique_lock<std::mutex> lock(mutex_);
 
+            if (stopping_) {
+                lock.unlock();
+                task();
+                return;
+            }
             if (!thread_.joinable())
                 thread_ = std::thread([this] { run(); });
             tasks_.push_back(std::move(task));
@@ -55,7 +60,7 @@ class Lane {
         wake_.notify_one();
     }
 
-    // Runs what is queued, then ends the thread. No call may follow.
+    // Runs what is queued, then ends the thread.
     void stop()
     {
         {

@@ -76,6 +76,7 @@ void Messages::recv(const at::Tensor &output, int peer, int tag, Milliseconds ti
     });
 
     if (kept == kept_.end()) {
+        TORCH_CHECK(!stopping_, "symm: recv: the process group has been shut down");
         posted_.push_back(std::move(posted));
         if (!thread_.joinable())
             thread_ = std::thread([this] { run(); });

@@ -33,7 +33,7 @@ class Messages {
     // Posts a receive into a tensor. peer: a rank, or SYMM_ANY_PEER.
     void recv(const at::Tensor &output, int peer, int tag, Milliseconds timeout,
               c10::intrusive_ptr<Work> work);
-    // Lets what is queued end for a second, then fails the team if it has not; no call may
+    // Lets what is queued end for a second, then fails the team if it has not. No receive may
     // follow.
     void stop();
 

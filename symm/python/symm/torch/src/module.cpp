@@ -40,6 +40,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
     pybind11::module_::import("torch._C._distributed_c10d");
     m.def("make_backend", &symm_torch::make_backend, pybind11::arg("store"),
           pybind11::arg("rank"), pybind11::arg("size"), pybind11::arg("timeout"), released);
+    pybind11::module_::import("atexit").attr("register")(
+        pybind11::cpp_function(&symm_torch::end_backends, released));
     m.def("counters", &symm_torch::read_counters);
     // Collective: a context of libsymm with the ranks of a group, unless there is one.
     m.def(
