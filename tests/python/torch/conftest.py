@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -15,7 +18,8 @@ def torchrun(tmp_path):
 
     def run(size, source, check=True, timeout=240, **env):
         program = tmp_path / "program.py"
-        program.write_text(textwrap.dedent(source))
+        ends_gloo = f"import sys; sys.path.insert(0, {str(HERE)!r}); import ends_gloo\n"
+        program.write_text(ends_gloo + textwrap.dedent(source))
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone",
              "--nproc-per-node", str(size), str(program)],
