@@ -6,7 +6,8 @@
  * A case is made from its number. Hosts have one to three ranks. Teams of some ranks make
  * exchanges one after the other, several at once. Meanwhile connections are lost with what they
  * carry, relays are killed or finalize, processes stop for a while; in some cases also members
- * are killed, finalize early, are late, give up, or make another step.
+ * are killed, finalize early, are late, give up, or make another step. Some relays are killed while
+ * they tell how an exchange has ended.
  * Claims, for each case:
  *   - of one exchange no leader leaves with GO while another is told FAIL, unless no rank of
  *     the root's host lives;
@@ -110,6 +111,7 @@ struct node {
     int step;               /* in the program; STEPS: it is over */
     double begin_at, until, end_at;
     bool calling, given_up;
+    bool dying; /* is killed at the end of this turn */
     uint32_t next[TEAMS_MAX]; /* sequence of each team */
     uint64_t program;         /* its own random numbers */
     uint32_t written;         /* on all boards */
@@ -133,6 +135,7 @@ struct sim {
     bool member[RANKS_MAX];
     unsigned long turns;
     bool ending; /* some rank has finalized */
+    int verdicts; /* to be sent until the relay that sends the last is killed; 0: none is */
     const char *wrong;
     char why[512];
 };
@@ -274,6 +277,16 @@ void symm__relay_want(struct symm_relay *relay, enum symm_relay_end end, int id,
     wake_at(node_of(relay), at);
 }
 
+/* A relay that tells how an exchange has ended may be killed before all have heard it. */
+static void count_verdict(struct node *n, enum symm_relay_kind kind)
+{
+    bool may_die = sim.member[n->rank] ? sim.trouble & HARMFUL : has(KILL_RELAYS);
+
+    if ((kind == SYMM_RELAY_GO || kind == SYMM_RELAY_FAIL) && sim.verdicts > 0 &&
+        n->relay.serving && may_die && sim.now < sim.calm)
+        n->dying = --sim.verdicts == 0;
+}
+
 void symm__relay_queue(struct symm_relay_connection *c,
                        struct symm_relay_message *message)
 {
@@ -282,6 +295,7 @@ void symm__relay_queue(struct symm_relay_connection *c,
 
     if (c->stage != SYMM_RELAY_OPEN || c->doomed || !to)
         return;
+    count_verdict(end_of(c)->owner, message->head.kind);
     packet = calloc(1, sizeof(*packet));
     packet->message = symm__relay_keep(message);
     packet->at = sim.now + latency_of(c);
@@ -990,6 +1004,10 @@ static void turn(struct node *n)
     program_move(n);
     symm__relay_tend(&n->relay, &due);
     check_states(n);
+    if (n->dying) {
+        node_kill(n);
+        return;
+    }
     if (symm__relay_may_stop(&n->relay) && !lingers(n)) {
         node_go(n);
         return;
@@ -1198,6 +1216,7 @@ static void make(uint64_t seed)
         sim.trouble &= ~HARMFUL;
     else if (below(2) == 0)
         sim.trouble &= (1u << below(11)) | (unsigned)(CUTS | KILL_RELAYS | LEAVE_EARLY);
+    sim.verdicts = mix(&draw) % 2 == 0 ? 1 + (int)(mix(&draw) % 16) : 0;
     make_hosts();
     make_teams();
     for (int r = 0; r < sim.ranks; r++)
