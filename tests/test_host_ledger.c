@@ -9,8 +9,8 @@
  * are killed, finalize early, are late, give up, or make another step. Some relays are killed while
  * they tell how an exchange has ended.
  * Claims, for each case:
- *   - of one exchange no leader leaves with GO while another is told FAIL, unless no rank of
- *     the root's host lives;
+ *   - of one exchange no leader leaves with GO while another is told FAIL, unless all ranks of
+ *     the root's host have died or finalized;
  *   - with GO each leader has exactly the bytes that each leader gave;
  *   - each exchange ends by its deadline and a second; without a reason to fail it ends with GO,
  *     long before the deadline;
@@ -70,6 +70,7 @@ struct packet {
     struct packet *next;
     struct symm_relay_message *message;
     double at;
+    bool written; /* on one host: the kernel has it, whether its sender lives or not */
 };
 
 /* One end of a connection: what roles.c sees comes first. */
@@ -111,7 +112,7 @@ struct node {
     int step;               /* in the program; STEPS: it is over */
     double begin_at, until, end_at;
     bool calling, given_up;
-    bool dying; /* is killed at the end of this turn */
+    bool dying;               /* is killed at the end of this turn */
     uint32_t next[TEAMS_MAX]; /* sequence of each team */
     uint64_t program;         /* its own random numbers */
     uint32_t written;         /* on all boards */
@@ -321,13 +322,21 @@ static void packet_drop(struct end *e)
     free(packet);
 }
 
+bool symm__relay_write_out(struct symm_relay_connection *c)
+{
+    for (struct packet *packet = end_of(c)->other ? end_of(c)->other->first : NULL;
+         packet; packet = packet->next)
+        packet->written = true;
+    return true;
+}
+
 /* The rest of what is under way to this end is lost. */
 static void lose_some(struct end *e)
 {
     struct packet **at = &e->first;
     struct packet *last = NULL;
 
-    while (*at && chance() < 0.6) {
+    while (*at && ((*at)->written || chance() < 0.6)) {
         last = *at;
         at = &last->next;
     }
@@ -761,9 +770,13 @@ static void check_data(const struct node *n, int t, uint32_t sequence)
         wrong("rank %d has too many bytes of team %d", n->rank, t);
 }
 
+/* Has no rank there that has not died, or finalized? */
 static bool host_gone(int host)
 {
-    return !host_lives(host);
+    for (int r = sim.first_of[host]; r < sim.first_of[host + 1]; r++)
+        if (sim.node[r]->alive && !sim.node[r]->relay.leaving)
+            return false;
+    return true;
 }
 
 /* A host that lost the root for good decides alone; so does a leader that hears nothing. */

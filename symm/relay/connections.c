@@ -120,6 +120,13 @@ void symm__relay_queue(struct symm_relay_connection *connection,
         symm__relay_doom(connection); /* no memory: it begins again */
 }
 
+bool symm__relay_write_out(struct symm_relay_connection *connection)
+{
+    /* A connection that is lost is closed by the next turn, which reads what has come first. */
+    return connection->stage != SYMM_RELAY_OPEN || connection->doomed ||
+           symm__relay_link_flush(&connection->link) != SYMM_SEQPACKET_AGAIN;
+}
+
 void symm__relay_doom(struct symm_relay_connection *connection)
 {
     connection->doomed = true;

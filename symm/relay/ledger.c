@@ -17,6 +17,8 @@
 #include "util/status.h"
 
 #define LOOK_SECONDS 0.05 /* between two looks for exchanges that wait for each other */
+#define KEEP_SECONDS 0.2  /* for the ranks of the root's host to be given a verdict */
+#define KEEP_AGAIN   0.002 /* between two tries */
 
 static uint64_t list_bytes(const struct symm_ledger_exchange *x)
 {
@@ -85,6 +87,16 @@ void symm__ledger_outcomes(const struct symm_ledger *ledger,
     }
 }
 
+void symm__ledger_verdicts(const struct symm_ledger *ledger,
+                           void (*each)(void *user, struct symm_relay_message *verdict),
+                           void *user)
+{
+    symm__ledger_outcomes(ledger, each, user);
+    for (unsigned i = 0; i < SYMM_LEDGER_OUTCOMES && i < ledger->outcomes; i++)
+        if (ledger->outcome[i].why)
+            each(user, ledger->outcome[i].why);
+}
+
 /* The place of a host in a message's list; -1: it is not there. */
 static int place_in(const struct symm_ledger *ledger,
                     const struct symm_relay_message *message, int host)
@@ -129,6 +141,7 @@ static void exchange_free(struct symm_ledger_exchange *x)
         symm__relay_drop(x->parts[p].message);
     symm__relay_drop(x->all);
     symm__relay_drop(x->gave_up);
+    symm__relay_drop(x->verdict);
     free(x->parts);
     free(x->leaders);
     free(x);
@@ -268,30 +281,43 @@ static struct symm_relay_message *message_of(const struct symm_ledger_exchange *
 
 /* ---- The end of an exchange --------------------------------------------------------- */
 
-/* Also children that have said nothing yet learn of it. why: FAIL; NULL: GO. */
-static void finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
-                   struct symm_relay_message *why)
+/* Also children that have said nothing yet learn of the verdict. The exchange is over. */
+static void tell(struct symm_ledger *ledger, struct symm_ledger_exchange *x)
 {
     struct symm_ledger_exchange **at = &ledger->exchanges;
-    struct symm_relay_message *go =
-        why ? NULL : symm__relay_step(SYMM_RELAY_GO, x->tag, x->sequence);
-    struct symm_relay_message *message = why ? why : go;
+    struct symm_relay_message *verdict = x->verdict;
 
-    outcome_add(ledger, x->tag, x->sequence, why);
-    if (message) {
-        to_children(ledger, x, message, true);
-        for (int p = 0; p < x->count; p++)
-            if (x->parts[p].asks)
-                to_place(ledger, x, p, message);
-        ledger->to_leader(ledger->user, leader_of(x), message);
-        for (int i = 0; i < x->askers; i++)
-            ledger->to_leader(ledger->user, x->asker[i], message);
-    }
-    symm__relay_drop(go);
+    outcome_add(ledger, x->tag, x->sequence,
+                verdict->head.kind == SYMM_RELAY_GO ? NULL : verdict);
+    to_children(ledger, x, verdict, true);
+    for (int p = 0; p < x->count; p++)
+        if (x->parts[p].asks)
+            to_place(ledger, x, p, verdict);
+    ledger->to_leader(ledger->user, leader_of(x), verdict);
+    for (int i = 0; i < x->askers; i++)
+        ledger->to_leader(ledger->user, x->asker[i], verdict);
     while (*at != x)
         at = &(*at)->next;
     *at = x->next;
     exchange_free(x);
+}
+
+/*
+ * How the exchange ends. why: FAIL; NULL: GO. The root's verdict is kept on its host before it is
+ * told: until then the exchange stays, and no other verdict counts.
+ */
+static void finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+                   struct symm_relay_message *why)
+{
+    if (x->verdict)
+        return;
+    x->verdict = why ? symm__relay_keep(why)
+                     : symm__relay_step(SYMM_RELAY_GO, x->tag, x->sequence);
+    if (!x->verdict) /* no memory: it is decided again by what comes next */
+        return;
+    x->tell_by = symm__now() + KEEP_SECONDS;
+    if (x->place > 0 || ledger->keep(ledger->user, x->verdict, &x->kept))
+        tell(ledger, x);
 }
 
 static struct symm_relay_message *reason(const struct symm_ledger_exchange *x,
@@ -724,6 +750,18 @@ static bool take_verdict(struct symm_ledger *ledger, int from,
     return true;
 }
 
+void symm__ledger_know(struct symm_ledger *ledger, struct symm_relay_message *verdict)
+{
+    const struct symm_relay_head *head = &verdict->head;
+
+    if (head->kind == SYMM_RELAY_GO)
+        outcome_add(ledger, head->tag, head->sequence, NULL);
+    /* `before`: not the root's verdict, but the answer to a leader that came late */
+    else if (head->kind == SYMM_RELAY_FAIL && head->before == 0 &&
+             list_place(ledger, verdict) >= 0)
+        outcome_add(ledger, head->tag, head->sequence, verdict);
+}
+
 static bool take_give_up(struct symm_ledger *ledger, int from,
                          struct symm_relay_message *message)
 {
@@ -906,17 +944,27 @@ static int waits_for(const struct symm_ledger *ledger,
     return -1;
 }
 
+/*
+ * Is it certain that no leader has left it with GO? Then this host's leader has all, which this
+ * relay knows: it passed all on itself, or the leader has said so since this relay serves.
+ */
+static bool waits(const struct symm_ledger *ledger,
+                  const struct symm_ledger_exchange *x, double now)
+{
+    return now - x->since >= LOOK_SECONDS && !x->gave_up && !x->all && !x->have &&
+           !x->verdict && ledger->heard(ledger->user, leader_of(x));
+}
+
 static bool find_deadlock(struct symm_ledger *ledger, double now)
 {
     for (struct symm_ledger_exchange *a = ledger->exchanges; a; a = a->next) {
-        if (now - a->since < LOOK_SECONDS || a->gave_up || a->all)
+        if (!waits(ledger, a, now))
             continue;
         for (struct symm_ledger_exchange *b = a->next; b; b = b->next) {
             int in_a = waits_for(ledger, b, a), in_b = waits_for(ledger, a, b);
             char sentence[SYMM_ERROR_BYTES];
 
-            if (now - b->since < LOOK_SECONDS || b->gave_up || b->all || in_a < 0 ||
-                in_b < 0)
+            if (in_a < 0 || in_b < 0 || !waits(ledger, b, now))
                 continue;
             snprintf(sentence, sizeof(sentence),
                      "rank %d is in %s, rank %d in %s: each waits for the other; all "
@@ -930,9 +978,27 @@ static bool find_deadlock(struct symm_ledger *ledger, double now)
     return false;
 }
 
+/* Tells verdicts that are kept by now. */
+static double tell_kept(struct symm_ledger *ledger, double now)
+{
+    struct symm_ledger_exchange *next;
+    double due = INFINITY;
+
+    for (struct symm_ledger_exchange *x = ledger->exchanges; x; x = next) {
+        next = x->next;
+        if (!x->verdict)
+            continue;
+        if (ledger->keep(ledger->user, x->verdict, &x->kept) || now >= x->tell_by)
+            tell(ledger, x);
+        else
+            due = now + KEEP_AGAIN;
+    }
+    return due;
+}
+
 double symm__ledger_tick(struct symm_ledger *ledger)
 {
-    double now = symm__now(), due = INFINITY;
+    double now = symm__now(), due = tell_kept(ledger, now);
 
     for (struct symm_ledger_exchange *x = ledger->exchanges; x; x = x->next) {
         double at = x->since + SYMM_LEDGER_PARTIAL;

@@ -26,7 +26,11 @@
  * its host begins with an empty ledger. Leaders say PART (and HAVE) again, children UP (and
  * HAVE): all messages may come twice. A message for an exchange that is over here is answered by
  * its outcome. The last SYMM_LEDGER_OUTCOMES outcomes are kept; each connection begins with
- * those that the connecting end knows of GO (symm__ledger_outcomes).
+ * those that both ends know of GO (symm__ledger_outcomes).
+ *
+ * The root's verdict outlives its relay. Before anybody is told, the other ranks of the root's
+ * host are given the verdict, the next relay first (`keep`); they remember it (symm__ledger_know). So
+ * what the next relay does not know nobody was told, and it may decide.
  *
  * Source of the pattern: tree allgather with a commit phase; the root is the coordinator of a
  * two-phase commit (Gray 1978). tests/model/tree.pml is the model.
@@ -82,7 +86,12 @@ struct symm_ledger_exchange {
     /* Ranks of this host that gave it up, and are not its leader: they wait for the end, too. */
     int asker[SYMM_LEDGER_ASKERS], askers;
     bool have, have_sent; /* the leader has all; the parent knows that all below have */
-    bool asks; /* no parent leads to the root any more, but it may have said GO: see above */
+    bool
+        asks; /* no parent leads to the root any more, but it may have said GO: see above */
+    /* The root has decided so; not told yet: NULL: undecided; counted. */
+    struct symm_relay_message *verdict;
+    int kept;       /* for `keep` */
+    double tell_by; /* though not all ranks of this host have it */
     bool child_have[SYMM_TREE_ARITY];
 };
 
@@ -95,6 +104,13 @@ struct symm_ledger {
     void (*to_leader)(void *user, int leader, struct symm_relay_message *message);
     /* Why this rank of this host cannot come to an exchange any more; NULL: it can. */
     const char *(*absent)(void *user, int rank);
+    /*
+     * Gives the root's verdict to the other ranks of this host, in the order in which they serve.
+     * `kept` begins with 0. False: not all have it yet; it is called again.
+     */
+    bool (*keep)(void *user, struct symm_relay_message *verdict, int *kept);
+    /* Has that leader, of this host, had the time to say to this relay what it knows? */
+    bool (*heard)(void *user, int leader);
     const char *(*host_name)(void *user, int host);
     const char *(*hint)(void *user); /* what a timeout's sentence ends with */
     void *user;
@@ -129,6 +145,12 @@ void symm__ledger_rank_gone(struct symm_ledger *ledger, int rank, const char *ho
  * earlier; INFINITY: nothing is due.
  */
 double symm__ledger_tick(struct symm_ledger *ledger);
+/* Of a GO or FAIL that this rank's relay has told: for the time when this rank serves. */
+void symm__ledger_know(struct symm_ledger *ledger, struct symm_relay_message *verdict);
+/* All outcomes that are known, for a rank of this host. */
+void symm__ledger_verdicts(const struct symm_ledger *ledger,
+                           void (*each)(void *user, struct symm_relay_message *verdict),
+                           void *user);
 /* Outcomes of GO for the begin of a connection: calls `each` with a GO. */
 void symm__ledger_outcomes(const struct symm_ledger *ledger,
                            void (*each)(void *user, struct symm_relay_message *go),

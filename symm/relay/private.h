@@ -78,8 +78,8 @@ enum symm_relay_call_state {
 /* The exchange that the rank's own thread waits for. */
 struct symm_relay_call {
     enum symm_relay_call_state state;
-    bool have_due;                                          /* HAVE is to be said */
-    bool failed; /* before it began: this rank may be no leader, and gives no PART */
+    bool have_due; /* HAVE is to be said */
+    bool failed;   /* before it began: this rank may be no leader, and gives no PART */
     struct symm_relay_message *part, *all, *give_up, *fail; /* counted */
 };
 
@@ -111,8 +111,8 @@ struct symm_relay {
     bool *gone, *left; /* [hosts]: no rank is left there; all have finalized */
     bool *
         changes; /* [hosts]: its relay has finalized, and the next one has not connected */
-    bool *met;   /* [hosts]: its relay has been connected, whichever rank's it was */
-    bool *silent;       /* [hosts], atomic: gone, since it does not answer */
+    bool *met;    /* [hosts]: its relay has been connected, whichever rank's it was */
+    bool *silent; /* [hosts], atomic: gone, since it does not answer */
     bool any_gone, any_left;
     uint8_t *state;   /* [ranks], atomic: enum symm_relay_state */
     bool *hung_up;    /* [local_size]: that rank's socket has hung up */
@@ -169,6 +169,8 @@ void symm__relay_want(struct symm_relay *relay, enum symm_relay_end end, int id,
                       double at);
 void symm__relay_queue(struct symm_relay_connection *connection,
                        struct symm_relay_message *message);
+/* Gives what is queued to the kernel: true: all of it, or the connection is lost. */
+bool symm__relay_write_out(struct symm_relay_connection *connection);
 void symm__relay_doom(struct symm_relay_connection *connection);
 /* Closes doomed connections; may bring about others. */
 void symm__relay_sweep(struct symm_relay *relay);

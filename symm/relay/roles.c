@@ -29,6 +29,8 @@
 #define EXPECT_SECONDS   0.2  /* for hosts to attach, until they are probed */
 #define ANNOUNCE_SECONDS 0.2  /* after a rank has finalized: at a job's end all do */
 #define ATTACH_SECONDS   0.2  /* after the host above has left: most jobs end then */
+#define HEARD_SECONDS                                                                  \
+    0.05 /* for a rank of this host that has connected to say what it knows */
 
 static struct symm_relay_message *plain(enum symm_relay_kind kind, int rank, int status)
 {
@@ -173,6 +175,46 @@ static const char *absent(void *user, int rank)
     }
 }
 
+/* Is the rank at that place of this host another one, that has not gone? */
+static bool lives_on(const struct symm_relay *relay, int place)
+{
+    return place != relay->place && !relay->hung_up[place] &&
+           symm__relay_state(relay, relay->config.local[place]) == SYMM_RELAY_ALIVE;
+}
+
+/* What is queued at the end of a turn goes out in no order: so it is written at once. */
+static bool keep_verdict(void *user, struct symm_relay_message *verdict, int *kept)
+{
+    struct symm_relay *relay = user;
+
+    for (int i = *kept > 0 ? *kept - 1 : 0; i < relay->config.local_size; i++) {
+        struct symm_relay_connection *c =
+            symm__relay_find(relay, SYMM_RELAY_OF_RANK, relay->config.local[i]);
+
+        if (!lives_on(relay, i)) {
+            *kept = i + 1;
+            continue;
+        }
+        if (!c)
+            return false;
+        if (*kept == i)
+            symm__relay_queue(c, verdict);
+        *kept = i + 1;
+        if (!symm__relay_write_out(c))
+            return false;
+    }
+    return true;
+}
+
+static bool heard(void *user, int leader)
+{
+    struct symm_relay *relay = user;
+    const struct symm_relay_connection *c =
+        symm__relay_find(relay, SYMM_RELAY_OF_RANK, leader);
+
+    return leader == relay->config.rank || (c && symm__now() - c->at >= HEARD_SECONDS);
+}
+
 static const char *host_name(void *user, int host)
 {
     const struct symm_relay *relay = user;
@@ -200,6 +242,8 @@ void symm__relay_roles_open(struct symm_relay *relay)
     relay->ledger.to_host = to_host;
     relay->ledger.to_leader = to_leader;
     relay->ledger.absent = absent;
+    relay->ledger.keep = keep_verdict;
+    relay->ledger.heard = heard;
     relay->ledger.host_name = host_name;
     relay->ledger.hint = hint;
     relay->ledger.user = relay;
@@ -384,7 +428,8 @@ static void host_gone(struct symm_relay *relay,
         return;
     if (!left)
         settle(relay);
-    relay->attach_at = symm__now() + (left ? ATTACH_SECONDS : 0);
+    /* Who has tried to connect there has waited already. */
+    relay->attach_at = symm__now() + (left && from ? ATTACH_SECONDS : 0);
     relay->probe_at = relay->attach_at + EXPECT_SECONDS; /* those that were below it */
     symm__relay_fail_gone(relay, host);
 }
@@ -457,16 +502,9 @@ static void to_ranks(struct symm_relay *relay, const struct symm_relay_connectio
             symm__relay_queue(c, message);
 }
 
-static void outcome_to_ranks(void *user, struct symm_relay_message *go)
+static void outcome_to_ranks(void *user, struct symm_relay_message *verdict)
 {
-    to_ranks(user, NULL, go);
-}
-
-/* Is the rank at that place of this host another one, that has not gone? */
-static bool lives_on(const struct symm_relay *relay, int place)
-{
-    return place != relay->place && !relay->hung_up[place] &&
-           symm__relay_state(relay, relay->config.local[place]) == SYMM_RELAY_ALIVE;
+    to_ranks(user, NULL, verdict);
 }
 
 /* Will another rank of this host serve? */
@@ -581,7 +619,7 @@ void symm__relay_leave_begin(struct symm_relay *relay)
         return;
     }
     /* The next relay must know the outcomes: this rank may have led those exchanges. */
-    symm__ledger_outcomes(&relay->ledger, outcome_to_ranks, relay);
+    symm__ledger_verdicts(&relay->ledger, outcome_to_ranks, relay);
     if (relay->meet_until == 0)
         relay->meet_until = symm__now() + MEET_SECONDS;
     for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
@@ -630,6 +668,7 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
             symm__relay_leave_begin(relay);
         break;
     case SYMM_RELAY_OF_RANK:
+        symm__ledger_verdicts(&relay->ledger, queue_outcome, c);
         send_news(relay, c);
         send_left(relay, c);
         break;
@@ -645,8 +684,10 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
             symm__relay_doom(probe);
     }
     /* A LEAVE that comes first would end what the host waits for by another reason. */
-    if (c->end == SYMM_RELAY_OF_HOST)
+    if (c->end == SYMM_RELAY_OF_HOST) {
+        symm__ledger_outcomes(&relay->ledger, queue_outcome, c);
         symm__ledger_failures(&relay->ledger, c->id, queue_outcome, c);
+    }
     if (relay->leaving && relay->serving && c->end == SYMM_RELAY_OF_RANK)
         queue_leave(c, relay->config.rank, has_untold(relay));
     else if (relay->leaving && relay->serving && c->end != SYMM_RELAY_PROBE)
@@ -700,10 +741,8 @@ bool symm__relay_hear(struct symm_relay *relay, struct symm_relay_connection *c,
         break;
     }
     if (c->end == SYMM_RELAY_TO_RELAY) {
+        symm__ledger_know(&relay->ledger, message); /* this rank may serve next */
         call_hear(relay, message);
-        if (head->kind ==
-            SYMM_RELAY_GO) /* for the next relay, which may be this rank */
-            (void)symm__ledger_take(&relay->ledger, symm__relay_host(relay), message);
         return true;
     }
     if (c->end == SYMM_RELAY_OF_RANK && head->kind == SYMM_RELAY_GO)

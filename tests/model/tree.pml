@@ -8,18 +8,20 @@
  * connection of a host to the one above is lost with all that is under way in it, and made again:
  * the lower end says again what it has said. At most DEATHS times a relay that leads nothing
  * dies: its state is lost, its connections too; the next one begins with what its leader says again,
- * or with GO if its leader has left.
+ * or with GO if its leader has left. That of the root's host knows the verdict if there was one: it was
+ * kept (`keep`, symm__ledger_know) before anybody was told.
+ * LEADS: the root's relay that dies may be that of the leader, too: the next one decides FAIL, if nothing
+ * was decided.
  * GONE: host 1, between the others, may die as a whole: then the root fails unless HAVE has come from
  * there, and host 2 fails unless its leader has all; else it asks the root, past host 1.
  * Claims, for every interleaving:
  *   - no leader leaves with GO while another is told FAIL;
  *   - a leader that leaves with GO has the bytes of all hosts;
  *   - without GIVE_UP and GONE all leave with GO; each leader leaves (Spin reports one that waits for ever).
- * Not modelled: a take-over of the root while somebody gives up (ledger.h: the next relay does not
- * know what the last one decided until a host that was told comes back), trees with branches,
- * several exchanges, deadlines.
+ * Not modelled: a verdict that is told before all ranks of the root's host have it (KEEP_SECONDS), trees
+ * with branches, several exchanges, deadlines.
  * Mutants, each of which must violate a claim: NO_ASK (with GONE), NO_RESEND, EARLY_GO, NO_OUTCOME, ANY_VERDICT,
- * NO_SAY_AGAIN, NO_PARTIAL, EARLY_HAVE.
+ * NO_SAY_AGAIN, NO_PARTIAL, EARLY_HAVE, NO_KEEP (also with LEADS).
  */
 #ifndef CUTS
 #define CUTS 1
@@ -32,6 +34,9 @@
 #endif
 #ifndef GONE
 #define GONE 0
+#endif
+#ifndef LEADS
+#define LEADS 0
 #endif
 #define HOSTS 3
 #define ALL_PARTS 7
@@ -60,7 +65,7 @@ byte left[HOSTS];
 bool got[HOSTS], said[HOSTS], wants_out[HOSTS];
 
 byte cuts, deaths, give_ups;
-bool failed, went;
+bool failed, went, led;
 
 #define ROOT(h)  (h == 0)
 #define LAST(h)  (h == HOSTS - 1)
@@ -261,7 +266,7 @@ end:
         went = true;
         left[me] = WENT }
     :: atomic { left[me] == NOT && outcome[me] == FAILED ->
-        assert(!went && (give_ups > 0 || gone));
+        assert(!went && (give_ups > 0 || gone || led));
         failed = true;
         left[me] = FAILED }
 #ifndef NO_PARTIAL
@@ -290,7 +295,7 @@ proctype leader(byte me)
 
 proctype trouble()
 {
-    byte h;
+    byte h, me = 0; /* for finish */
 
 end:
     do
@@ -306,7 +311,6 @@ end:
     :: atomic { deaths < DEATHS && !gone ->
         deaths++;
         select(h : 0 .. HOSTS - 1);
-        if :: h == 0 && GIVE_UPS > 0 -> h = 1 :: else fi;
         parts[h] = 0;
         has_all[h] = false;
         have[h] = false;
@@ -314,7 +318,14 @@ end:
         have_sent[h] = false;
         gave_up[h] = false;
         sent[h] = false;
-        outcome[h] = (left[h] == WENT -> WENT : NOT);
+#ifndef NO_KEEP
+        if
+        :: h > 0 -> outcome[h] = (left[h] == WENT -> WENT : NOT)
+        :: else
+        fi;
+#else
+        outcome[h] = (left[h] == WENT && (h > 0 || !LEADS) -> WENT : NOT);
+#endif
 #ifndef NO_SAY_AGAIN
         said[h] = false;
 #endif
@@ -324,6 +335,14 @@ end:
         fi;
         if
         :: h < HOSTS - 1 -> lose(h + 1); resend(h + 1)
+        :: else
+        fi;
+        if
+        :: LEADS && h == 0 ->
+            led = true;
+            said[0] = true;
+            if :: left[0] == NOT -> left[0] = DIED :: else fi;
+            if :: outcome[0] == NOT -> finish(FAILED) :: else fi
         :: else
         fi }
     od
