@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_ledger.c - the tree of hosts by simulation: roles.c and ledger.c of all ranks of a job
+ * test_host_ledger.c - the tree of hosts by simulation: roles.c, the ledger and boards of all ranks of a job
  * run in one process, in virtual time, over simulated connections.
  *
  * A case is made from its number. Hosts have one to three ranks. Teams of some ranks make
@@ -750,7 +750,7 @@ static void check_data(const struct node *n, int t, uint32_t sequence)
 
     for (int p = 0; p < team->count; p++) {
         size_t bytes = part_bytes(t, sequence, p);
-        uint64_t head[2]; /* the record of ledger.c: place, bytes */
+        uint64_t head[2]; /* struct symm_relay_record: place, bytes */
 
         if (at + sizeof(head) + bytes > all->head.bytes) {
             wrong("rank %d has too few bytes of team %d", n->rank, t);

@@ -29,8 +29,8 @@
  * those that both ends know of GO (symm__ledger_outcomes).
  *
  * The root's verdict outlives its relay. Before anybody is told, the other ranks of the root's
- * host are given the verdict, the next relay first (`keep`); they remember it (symm__ledger_know). So
- * what the next relay does not know nobody was told, and it may decide.
+ * host are given the verdict, the next relay first (`keep`); they remember it
+ * (symm__ledger_know). So what the next relay does not know nobody was told, and it may decide.
  *
  * Source of the pattern: tree allgather with a commit phase; the root is the coordinator of a
  * two-phase commit (Gray 1978). tests/model/tree.pml is the model.

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* ledger_private.h - what the files of the ledger share: see ledger.h. */
+#ifndef SYMM_RELAY_LEDGER_PRIVATE_H
+#define SYMM_RELAY_LEDGER_PRIVATE_H
+
+#include "relay/ledger.h"
+
+static inline uint64_t symm__ledger_list_bytes(const struct symm_ledger_exchange *x)
+{
+    return symm__relay_list_bytes((uint64_t)x->count);
+}
+
+static inline int symm__ledger_host_at(const struct symm_ledger *ledger,
+                                       const int32_t *leaders, int place)
+{
+    return ledger->host_of[leaders[place]];
+}
+
+static inline int symm__ledger_leader_of(const struct symm_ledger_exchange *x)
+{
+    return x->leaders[x->place];
+}
+
+/* The place that this relay reports to: its parent, or the root, if it asks that. */
+static inline int symm__ledger_place_above(const struct symm_ledger_exchange *x)
+{
+    return x->asks ? 0 : symm__tree_parent(x->place);
+}
+
+static inline bool symm__ledger_in_subtree(int place, int of)
+{
+    while (place > of)
+        place = symm__tree_parent(place);
+    return place == of;
+}
+
+static inline bool symm__ledger_is_parent(const struct symm_ledger *ledger,
+                                          const struct symm_ledger_exchange *x,
+                                          int host)
+{
+    return x->place > 0 && symm__ledger_host_at(ledger, x->leaders,
+                                                symm__ledger_place_above(x)) == host;
+}
+
+/* ledger_take.c */
+struct symm_ledger_exchange *symm__ledger_find(const struct symm_ledger *ledger,
+                                               uint64_t tag, uint32_t sequence);
+void symm__ledger_exchange_free(struct symm_ledger_exchange *x);
+/* The place of this host in a list that came; -1: the list is none. */
+int symm__ledger_place(const struct symm_ledger *ledger,
+                       const struct symm_relay_message *message);
+
+/* ledger_outcome.c */
+/* The last outcome of the tag that is not before `sequence`; NULL: none is known. */
+const struct symm_ledger_outcome *
+symm__ledger_outcome_of(const struct symm_ledger *ledger, uint64_t tag,
+                        uint32_t sequence);
+const struct symm_ledger_outcome *symm__ledger_outcome(const struct symm_ledger *ledger,
+                                                       uint64_t tag, uint32_t sequence);
+/* why: NULL: GO. */
+void symm__ledger_outcome_add(struct symm_ledger *ledger, uint64_t tag,
+                              uint32_t sequence, struct symm_relay_message *why);
+
+/* ledger_step.c */
+void symm__ledger_to_place(struct symm_ledger *ledger,
+                           const struct symm_ledger_exchange *x, int place,
+                           struct symm_relay_message *message);
+/* Also children that have said nothing yet learn of the verdict. The exchange is over. */
+void symm__ledger_tell(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
+/*
+ * How the exchange ends. why: FAIL; NULL: GO. The root's verdict is kept on its host before it is
+ * told: until then the exchange stays, and no other verdict counts.
+ */
+void symm__ledger_finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+                         struct symm_relay_message *why);
+struct symm_relay_message *symm__ledger_reason(const struct symm_ledger_exchange *x,
+                                               enum symm_relay_kind kind,
+                                               symm_status status, int rank,
+                                               const char *sentence);
+/* Wants the exchange to fail: the root decides. `message`: a GIVE_UP with the list. */
+void symm__ledger_give_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+                          struct symm_relay_message *message);
+void symm__ledger_fail(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+                       symm_status status, int rank, const char *sentence);
+/* Sends the parent the parts that it has not, or all again. */
+void symm__ledger_send_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+                          bool again);
+void symm__ledger_send_have(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
+/* All bytes are known here. Takes the message's reference. */
+void symm__ledger_take_all(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+                           struct symm_relay_message *all);
+/* After each change: what follows from it. It may end the exchange. */
+void symm__ledger_settle(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
+/* Are all in the same step? If not the exchange fails, and may be gone. */
+bool symm__ledger_check_step(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+                             const struct symm_relay_head *head, int rank);
+/* The parts of an UP from the child at `child`; false: it is none. */
+bool symm__ledger_take_parts(struct symm_ledger_exchange *x,
+                             struct symm_relay_message *message, int child);
+
+#endif
