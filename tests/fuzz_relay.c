@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fuzz_relay.c - messages between hosts: what a relay and its clients make of them
- * (relay/roles.c, relay/ledger_take.c), and which ends a relay takes
+ * (relay/roles.c, relay/news.c, relay/ledger_take.c), and which ends a relay takes
  * (relay/connections.c). Without threads, and but for the latter without sockets.
  *
  * The job has 24 ranks on 12 hosts, two on each. The first line of a script, "rank R", says which

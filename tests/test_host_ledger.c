@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_ledger.c - the tree of hosts by simulation: roles.c, the ledger and boards of all ranks of a job
- * run in one process, in virtual time, over simulated connections.
+ * test_host_ledger.c - the tree of hosts by simulation: roles, ledger, news and boards of all
+ * ranks of a job run in one process, in virtual time, over simulated connections.
  *
  * A case is made from its number. Hosts have one to three ranks. Teams of some ranks make
  * exchanges one after the other, several at once. Meanwhile connections are lost with what they

@@ -14,7 +14,7 @@
 
 enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank)
 {
-    /* acquire: pairs with the release in set_state */
+    /* acquire: pairs with the release in symm__relay_set_state */
     return __atomic_load_n(&relay->state[rank], __ATOMIC_ACQUIRE);
 }
 

@@ -16,8 +16,10 @@
 #include "relay/link.h"
 #include "relay/relay.h"
 
-#define SYMM_RELAY_FDS     4096 /* connections at a time */
-#define SYMM_RELAY_NOTICES 64   /* kept for ends that connect later */
+#define SYMM_RELAY_FDS      4096 /* connections at a time */
+#define SYMM_RELAY_NOTICES  64   /* kept for ends that connect later */
+#define SYMM_RELAY_EXPECT   0.2 /* seconds for hosts to attach, until they are probed */
+#define SYMM_RELAY_ANNOUNCE 0.2 /* after a rank has finalized: at a job's end all do */
 
 /* Why no rank of a host is left. */
 enum symm_relay_loss {
@@ -186,6 +188,57 @@ void symm__relay_connections_close(struct symm_relay *relay);
 /* Does any connection still have something to send? */
 bool symm__relay_owes(const struct symm_relay *relay);
 
+/* news.c */
+struct symm_relay_message *symm__relay_plain(enum symm_relay_kind kind, int rank,
+                                             int status);
+void symm__relay_queue_plain(struct symm_relay_connection *to,
+                             enum symm_relay_kind kind, int rank, int status);
+void symm__relay_set_state(struct symm_relay *relay, int rank,
+                           enum symm_relay_state state);
+void symm__relay_send_news(struct symm_relay *relay, struct symm_relay_connection *to);
+/* Neighbours have changed without notice, and those of now may not know this relay. */
+void symm__relay_settle(struct symm_relay *relay);
+void symm__relay_note_gone(struct symm_relay *relay,
+                           const struct symm_relay_connection *from, int host,
+                           enum symm_relay_loss loss);
+void symm__relay_rank_died(struct symm_relay *relay, int rank);
+/* False: it is none that a relay sends. */
+bool symm__relay_hear_news(struct symm_relay *relay,
+                           const struct symm_relay_connection *from,
+                           struct symm_relay_message *message);
+/* Nobody listens at that host, or it is silent. */
+void symm__relay_host_gone(struct symm_relay *relay, int host,
+                           enum symm_relay_loss loss);
+/* Exchanges that began after the host had gone. */
+void symm__relay_fail_gone(struct symm_relay *relay, int host);
+void symm__relay_keep_news(struct symm_relay *relay,
+                           struct symm_relay_message *message);
+/* News of this relay or of a connection: to all that do not know it. from: NULL: own. */
+void symm__relay_spread(struct symm_relay *relay,
+                        const struct symm_relay_connection *from,
+                        struct symm_relay_message *message);
+
+/* leave.c */
+/* Of a relay to a rank of its host. */
+void symm__relay_queue_leave(struct symm_relay_connection *to, int rank, bool untold);
+/* Is the rank at that place of this host another one, that has not gone? */
+bool symm__relay_lives_on(const struct symm_relay *relay, int place);
+/* Will another rank of this host serve? */
+bool symm__relay_has_successor(const struct symm_relay *relay);
+bool symm__relay_hear_leave(struct symm_relay *relay,
+                            struct symm_relay_connection *from,
+                            struct symm_relay_message *message);
+/* Does this host attach to this one in the tree of the world, and is not connected? */
+bool symm__relay_is_missing(struct symm_relay *relay, int host);
+/* Is there a neighbour in the tree of the world that never was connected to this relay? */
+bool symm__relay_has_untold(struct symm_relay *relay);
+void symm__relay_send_left(struct symm_relay *relay, struct symm_relay_connection *to);
+/* Is there anybody to whom a relay that finalizes has yet to say so? */
+bool symm__relay_is_settling(struct symm_relay *relay);
+/* The rank finalizes, and has said so to all that it can. */
+bool symm__relay_may_stop(struct symm_relay *relay);
+void symm__relay_leave_begin(struct symm_relay *relay);
+
 /* roles.c */
 /* A connection is open: says what its other end must know. */
 void symm__relay_opened(struct symm_relay *relay,
@@ -196,9 +249,6 @@ void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
 /* Nobody listens at that host: have its ranks finalized, as far as this end can know? */
 bool symm__relay_has_left(const struct symm_relay *relay,
                           const struct symm_relay_connection *c);
-/* Nobody listens at that host, or it is silent. */
-void symm__relay_host_gone(struct symm_relay *relay, int host,
-                           enum symm_relay_loss loss);
 /* A message has come; false: the connection is to be closed. */
 bool symm__relay_hear(struct symm_relay *relay,
                       struct symm_relay_connection *connection,
@@ -209,21 +259,10 @@ void symm__relay_say(struct symm_relay *relay, struct symm_relay_message *messag
 void symm__relay_call_say(struct symm_relay *relay);
 /* What the call owes its relay: not said while the ledger works. */
 void symm__relay_call_step(struct symm_relay *relay);
-/* Exchanges that began after the host had gone. */
-void symm__relay_fail_gone(struct symm_relay *relay, int host);
-void symm__relay_keep_news(struct symm_relay *relay,
-                           struct symm_relay_message *message);
 /* The ranks whose sockets have hung up; begins to serve if all lower ones have. */
 void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *polls);
 /* Before polling: connections that must be there, messages that are due; *due becomes earlier. */
 void symm__relay_tend(struct symm_relay *relay, double *due);
-/* The rank finalizes, and has said so to all that it can. */
-bool symm__relay_may_stop(struct symm_relay *relay);
-void symm__relay_leave_begin(struct symm_relay *relay);
 void symm__relay_roles_open(struct symm_relay *relay);
-/* News of this relay or of a connection: to all that do not know it. from: NULL: own. */
-void symm__relay_spread(struct symm_relay *relay,
-                        const struct symm_relay_connection *from,
-                        struct symm_relay_message *message);
 
 #endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * leave.c - a rank finalizes, and its host's relay perhaps with it.
+ *
+ * A relay that finalizes says so to the host's neighbours. Where nobody listens after that, all
+ * ranks have finalized; where nobody listens without that, all have died. A relay that begins after
+ * a death, and finalizes at once, waits until the neighbours have come to it again.
+ */
+#include "relay/private.h"
+#include "util/clock.h"
+
+#define MEET_SECONDS 0.6 /* for those that never were, if the start fails */
+
+void symm__relay_queue_leave(struct symm_relay_connection *to, int rank, bool untold)
+{
+    struct symm_relay_message *leave = symm__relay_plain(SYMM_RELAY_LEAVE, rank, 0);
+
+    if (leave) {
+        leave->head.reached = untold;
+        symm__relay_queue(to, leave);
+    }
+    symm__relay_drop(leave);
+}
+
+static void to_ranks(struct symm_relay *relay, const struct symm_relay_connection *but,
+                     struct symm_relay_message *message)
+{
+    for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        if (c->end == SYMM_RELAY_OF_RANK && c != but)
+            symm__relay_queue(c, message);
+}
+
+static void outcome_to_ranks(void *user, struct symm_relay_message *verdict)
+{
+    to_ranks(user, NULL, verdict);
+}
+
+bool symm__relay_lives_on(const struct symm_relay *relay, int place)
+{
+    return place != relay->place && !relay->hung_up[place] &&
+           symm__relay_state(relay, relay->config.local[place]) == SYMM_RELAY_ALIVE;
+}
+
+bool symm__relay_has_successor(const struct symm_relay *relay)
+{
+    for (int i = 0; i < relay->config.local_size; i++)
+        if (symm__relay_lives_on(relay, i))
+            return true;
+    return false;
+}
+
+/* This relay finalizes: to the hosts next to it. */
+static void tell_hosts(struct symm_relay *relay)
+{
+    for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        if (c->end == SYMM_RELAY_TO_HOST || c->end == SYMM_RELAY_OF_HOST)
+            symm__relay_queue_plain(c, SYMM_RELAY_LEAVE, relay->config.rank,
+                                    symm__relay_has_successor(relay));
+}
+
+bool symm__relay_hear_leave(struct symm_relay *relay,
+                            struct symm_relay_connection *from,
+                            struct symm_relay_message *message)
+{
+    int rank = message->head.rank;
+
+    relay->any_left = true;
+    switch (from->end) {
+    case SYMM_RELAY_OF_RANK:
+        if (rank != from->id)
+            return false;
+        symm__relay_set_state(relay, rank, SYMM_RELAY_FINALIZED);
+        to_ranks(relay, from,
+                 message); /* before the answer: who leaves is known to all */
+        symm__relay_queue(from, message);
+        symm__ledger_rank_gone(&relay->ledger, rank, "has finalized its context");
+        relay->announce_at = symm__now() + SYMM_RELAY_ANNOUNCE;
+        if (relay->leaving && !symm__relay_has_successor(relay))
+            tell_hosts(relay);
+        return true;
+    case SYMM_RELAY_TO_RELAY:
+        if (rank < 0 || rank >= relay->config.ranks ||
+            relay->config.host_of[rank] != symm__relay_host(relay))
+            return false;
+        if (rank == relay->config.rank)
+            relay->acknowledged = true;
+        else
+            symm__relay_set_state(relay, rank, SYMM_RELAY_FINALIZED);
+        relay->untold = relay->untold || message->head.reached != 0;
+        return true;
+    default:
+        if (rank < 0 || rank >= relay->config.ranks ||
+            relay->config.host_of[rank] != from->id)
+            return false;
+        relay->changes[from->id] = true;
+        if (message->head.status == 0)
+            symm__relay_note_gone(relay, from, from->id, SYMM_RELAY_HOST_LEFT);
+        return true;
+    }
+}
+
+bool symm__relay_is_missing(struct symm_relay *relay, int host)
+{
+    return host != symm__relay_host(relay) && !relay->gone[host] &&
+           symm__tree_attach(host, relay->gone) == symm__relay_host(relay) &&
+           !symm__relay_find(relay, SYMM_RELAY_OF_HOST, host);
+}
+
+bool symm__relay_has_untold(struct symm_relay *relay)
+{
+    int above = symm__tree_attach(symm__relay_host(relay), relay->gone);
+
+    if (above >= 0 && !relay->met[above])
+        return true;
+    for (int h = 0; h < relay->config.hosts; h++)
+        if (!relay->met[h] && symm__relay_is_missing(relay, h))
+            return true;
+    return false;
+}
+
+void symm__relay_leave_begin(struct symm_relay *relay)
+{
+    struct symm_relay_message *leave =
+        symm__relay_plain(SYMM_RELAY_LEAVE, relay->config.rank, 0);
+
+    if (!leave)
+        return;
+    if (!relay->serving) {
+        struct symm_relay_connection *c =
+            symm__relay_find(relay, SYMM_RELAY_TO_RELAY, relay->config.rank);
+
+        if (c)
+            symm__relay_queue(c, leave);
+        symm__relay_drop(leave);
+        return;
+    }
+    /* The next relay must know the outcomes: this rank may have led those exchanges. */
+    symm__ledger_verdicts(&relay->ledger, outcome_to_ranks, relay);
+    if (relay->meet_until == 0)
+        relay->meet_until = symm__now() + MEET_SECONDS;
+    for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        if (c->end == SYMM_RELAY_OF_RANK)
+            symm__relay_queue_leave(c, relay->config.rank,
+                                    symm__relay_has_untold(relay));
+    tell_hosts(relay);
+    symm__relay_drop(leave);
+}
+
+void symm__relay_send_left(struct symm_relay *relay, struct symm_relay_connection *to)
+{
+    for (int i = 0; i < relay->config.local_size; i++) {
+        int rank = relay->config.local[i];
+        struct symm_relay_message *leave =
+            rank != to->id && symm__relay_state(relay, rank) == SYMM_RELAY_FINALIZED
+                ? symm__relay_plain(SYMM_RELAY_LEAVE, rank, 0)
+                : NULL;
+
+        if (leave)
+            symm__relay_queue(to, leave);
+        symm__relay_drop(leave);
+    }
+}
+
+/* Until when a relay that finalizes waits for that host, which is not connected. */
+static double awaited_until(const struct symm_relay *relay, int host)
+{
+    return relay->met[host] || relay->settle_until > relay->meet_until
+               ? relay->settle_until
+               : relay->meet_until;
+}
+
+bool symm__relay_is_settling(struct symm_relay *relay)
+{
+    int above = symm__tree_attach(symm__relay_host(relay), relay->gone);
+    const struct symm_relay_connection *c;
+    double now = symm__now();
+
+    for (int i = 0; i < relay->config.local_size; i++)
+        if (symm__relay_lives_on(relay, i) &&
+            !symm__relay_find(relay, SYMM_RELAY_OF_RANK, relay->config.local[i]))
+            return true;
+    if (symm__relay_has_successor(relay) || !relay->after_death)
+        return false;
+    c = above < 0 ? NULL : symm__relay_find(relay, SYMM_RELAY_TO_HOST, above);
+    if (above >= 0 && (!c || c->stage != SYMM_RELAY_OPEN) &&
+        now < awaited_until(relay, above))
+        return true;
+    for (int h = 0; h < relay->config.hosts; h++)
+        if (now < awaited_until(relay, h) && symm__relay_is_missing(relay, h))
+            return true;
+    return false;
+}
+
+bool symm__relay_may_stop(struct symm_relay *relay)
+{
+    if (!relay->leaving)
+        return false;
+    if (symm__now() >= relay->leave_by)
+        return true;
+    return relay->serving ? !symm__relay_owes(relay) && !symm__relay_is_settling(relay)
+                          : relay->acknowledged;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * news.c - reports that go to all hosts: NOTICE, DEAD, GONE and CELL (board.c). Each relay passes
+ * on those that it did not know, so they end. Ends that connect later get NOTICEs that were kept,
+ * and the state of ranks and hosts.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "relay/private.h"
+#include "util/clock.h"
+#include "util/rank_text.h"
+#include "util/status.h"
+
+#define SETTLE_SECONDS 0.15 /* for neighbours to connect to a relay that is new */
+#define ATTACH_SECONDS 0.2  /* after the host above has left: most jobs end then */
+
+struct symm_relay_message *symm__relay_plain(enum symm_relay_kind kind, int rank,
+                                             int status)
+{
+    struct symm_relay_message *message = symm__relay_message(kind, 0);
+
+    if (!message)
+        return NULL;
+    message->head.rank = rank;
+    message->head.status = status;
+    return message;
+}
+
+void symm__relay_queue_plain(struct symm_relay_connection *to,
+                             enum symm_relay_kind kind, int rank, int status)
+{
+    struct symm_relay_message *message = symm__relay_plain(kind, rank, status);
+
+    if (message)
+        symm__relay_queue(to, message);
+    else
+        symm__relay_doom(to); /* no memory: it begins again */
+    symm__relay_drop(message);
+}
+
+void symm__relay_set_state(struct symm_relay *relay, int rank,
+                           enum symm_relay_state state)
+{
+    /* The first state that is not ALIVE stays. release: pairs with the acquire in
+     * symm__relay_state, for `silent` of its host */
+    if (__atomic_load_n(&relay->state[rank], __ATOMIC_RELAXED) == SYMM_RELAY_ALIVE)
+        __atomic_store_n(&relay->state[rank], (uint8_t)state, __ATOMIC_RELEASE);
+}
+
+static bool find_report(const struct symm_relay *relay, uint64_t tag,
+                        struct symm_relay_report *report)
+{
+    for (unsigned i = 0; i < SYMM_RELAY_REPORTS && i < relay->report_count; i++)
+        if (relay->report[i].tag == tag) {
+            if (report)
+                *report = relay->report[i];
+            return true;
+        }
+    return false;
+}
+
+bool symm__relay_reported(struct symm_relay *relay, uint64_t tag,
+                          struct symm_relay_report *report)
+{
+    bool found;
+
+    pthread_mutex_lock(&relay->lock);
+    found = find_report(relay, tag, report);
+    pthread_mutex_unlock(&relay->lock);
+    return found;
+}
+
+void symm__relay_keep_news(struct symm_relay *relay, struct symm_relay_message *message)
+{
+    unsigned at = relay->news_count++ % SYMM_RELAY_NOTICES;
+
+    symm__relay_drop(relay->news[at]);
+    relay->news[at] = symm__relay_keep(message);
+}
+
+void symm__relay_spread(struct symm_relay *relay,
+                        const struct symm_relay_connection *from,
+                        struct symm_relay_message *message)
+{
+    if (message->head.kind == SYMM_RELAY_NOTICE)
+        symm__relay_keep_news(relay, message);
+    for (struct symm_relay_connection *c = relay->connections; c && relay->serving;
+         c = c->next)
+        if (c != from && c->end != SYMM_RELAY_TO_RELAY && c->end != SYMM_RELAY_PROBE)
+            symm__relay_queue(c, message);
+}
+
+static enum symm_relay_loss loss_of(const struct symm_relay *relay, int host)
+{
+    return relay->left[host]                    ? SYMM_RELAY_HOST_LEFT
+           : symm__relay_is_silent(relay, host) ? SYMM_RELAY_HOST_SILENT
+                                                : SYMM_RELAY_HOST_DIED;
+}
+
+void symm__relay_send_news(struct symm_relay *relay, struct symm_relay_connection *to)
+{
+    for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
+        if (relay->news[i])
+            symm__relay_queue(to, relay->news[i]);
+    symm__relay_queue_cells(relay, to);
+    if (to->end == SYMM_RELAY_TO_RELAY)
+        return;
+    for (int h = 0; h < relay->config.hosts && relay->any_gone; h++)
+        if (relay->gone[h])
+            symm__relay_queue_plain(to, SYMM_RELAY_GONE, h, loss_of(relay, h));
+    for (int r = 0; r < relay->config.ranks; r++) {
+        enum symm_relay_state state = symm__relay_state(relay, r);
+
+        if (state != SYMM_RELAY_ALIVE && !relay->gone[relay->config.host_of[r]])
+            symm__relay_queue_plain(to, SYMM_RELAY_DEAD, r,
+                                    state == SYMM_RELAY_FINALIZED);
+    }
+}
+
+static void take_notice(struct symm_relay *relay,
+                        const struct symm_relay_message *message)
+{
+    struct symm_relay_report *report =
+        &relay->report[relay->report_count++ % SYMM_RELAY_REPORTS];
+
+    report->tag = message->head.tag;
+    report->rank = message->head.rank;
+    report->status = symm__peer_status(message->head.status);
+    symm__relay_sentence(message, report->sentence);
+}
+
+/* The lowest rank of the host that is known to have died; -1: none. */
+static int dead_rank(const struct symm_relay *relay, int host)
+{
+    for (int r = 0; r < relay->config.ranks; r++)
+        if (relay->config.host_of[r] == host &&
+            symm__relay_state(relay, r) == SYMM_RELAY_DIED)
+            return r;
+    return -1;
+}
+
+void symm__relay_fail_gone(struct symm_relay *relay, int host)
+{
+    const char *name = relay->config.at[host].name;
+    /* Ranks that finalize after a death do so because of it. */
+    int dead = relay->left[host] ? dead_rank(relay, host) : -1;
+    char sentence[SYMM_ERROR_BYTES];
+
+    if (dead >= 0)
+        snprintf(sentence, sizeof(sentence),
+                 "rank %d has died, and no other rank on host %s is left", dead, name);
+    else
+        snprintf(sentence, sizeof(sentence), "all ranks on host %s have %s", name,
+                 relay->left[host] ? "finalized their contexts"
+                                   : "died, or it cannot be reached");
+    symm__ledger_host_gone(&relay->ledger, host, sentence);
+}
+
+void symm__relay_settle(struct symm_relay *relay)
+{
+    relay->settle_until = symm__now() + SETTLE_SECONDS;
+    relay->after_death = true;
+}
+
+void symm__relay_note_gone(struct symm_relay *relay,
+                           const struct symm_relay_connection *from, int host,
+                           enum symm_relay_loss loss)
+{
+    struct symm_relay_message *news;
+    bool left = loss == SYMM_RELAY_HOST_LEFT;
+
+    if (relay->gone[host] || host == symm__relay_host(relay))
+        return;
+    relay->gone[host] = relay->any_gone = true;
+    relay->left[host] = left;
+    /* relaxed: who asks has seen a state that is set below */
+    __atomic_store_n(&relay->silent[host], loss == SYMM_RELAY_HOST_SILENT,
+                     __ATOMIC_RELAXED);
+    relay->any_left = relay->any_left || left;
+    for (int r = 0; r < relay->config.ranks; r++)
+        if (relay->config.host_of[r] == host)
+            symm__relay_set_state(relay, r,
+                                  left ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
+    news = symm__relay_plain(SYMM_RELAY_GONE, host, (int)loss);
+    if (news)
+        symm__relay_spread(relay, from, news);
+    symm__relay_drop(news);
+    for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
+        if (c->id == host && c->end != SYMM_RELAY_TO_RELAY &&
+            c->end != SYMM_RELAY_OF_RANK)
+            symm__relay_doom(c);
+    if (!relay->serving)
+        return;
+    if (!left)
+        symm__relay_settle(relay);
+    /* Who has tried to connect there has waited already. */
+    relay->attach_at = symm__now() + (left && from ? ATTACH_SECONDS : 0);
+    relay->probe_at =
+        relay->attach_at + SYMM_RELAY_EXPECT; /* those that were below it */
+    symm__relay_fail_gone(relay, host);
+}
+
+void symm__relay_host_gone(struct symm_relay *relay, int host,
+                           enum symm_relay_loss loss)
+{
+    if (relay->serving)
+        symm__relay_note_gone(relay, NULL, host, loss);
+}
+
+void symm__relay_rank_died(struct symm_relay *relay, int rank)
+{
+    struct symm_relay_message *news = symm__relay_plain(SYMM_RELAY_DEAD, rank, 0);
+
+    symm__relay_set_state(relay, rank, SYMM_RELAY_DIED);
+    if (news)
+        symm__relay_spread(relay, NULL, news);
+    symm__relay_drop(news);
+    symm__ledger_rank_gone(&relay->ledger, rank, "has died");
+}
+
+bool symm__relay_hear_news(struct symm_relay *relay,
+                           const struct symm_relay_connection *from,
+                           struct symm_relay_message *message)
+{
+    const struct symm_relay_head *head = &message->head;
+    int most =
+        head->kind == SYMM_RELAY_GONE ? relay->config.hosts : relay->config.ranks;
+
+    if (head->rank < 0 || head->rank >= most ||
+        (from->end == SYMM_RELAY_OF_RANK && head->kind != SYMM_RELAY_NOTICE &&
+         head->kind != SYMM_RELAY_CELL))
+        return false;
+    if (head->kind == SYMM_RELAY_GONE) {
+        symm__relay_note_gone(relay, from, head->rank,
+                              head->status == SYMM_RELAY_HOST_LEFT ||
+                                      head->status == SYMM_RELAY_HOST_SILENT
+                                  ? (enum symm_relay_loss)head->status
+                                  : SYMM_RELAY_HOST_DIED);
+        return true;
+    }
+    if (head->kind == SYMM_RELAY_CELL) {
+        if (symm__relay_keep_cell(relay, message))
+            symm__relay_spread(relay, from, message);
+        return true;
+    }
+    if (head->kind == SYMM_RELAY_DEAD) {
+        if (symm__relay_state(relay, head->rank) != SYMM_RELAY_ALIVE)
+            return true;
+        symm__relay_set_state(relay, head->rank,
+                              head->status ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
+    } else {
+        if (find_report(relay, head->tag, NULL))
+            return true;
+        take_notice(relay, message);
+    }
+    symm__relay_spread(relay, from, message);
+    return true;
+}
