@@ -67,41 +67,47 @@ static symm_status split_members(const symm_team *parent,
     return SYMM_OK;
 }
 
-/* Whether a color's team has a communicator from its start (symm__engine_team_open). */
-static bool has_engine(const symm_team *parent, const struct wire_split *wires,
-                       int color)
+/*
+ * Whether the teams of a split have a communicator from their start (symm__engine_team_open): those
+ * of one host do. Useful: any of them does; own: that of this color. `by_color` is in the order of
+ * colors. In one pass over it: a split of 2,048 ranks into as many colors must not take 2,048.
+ */
+static void find_engines(const symm_team *parent, const struct place *by_color,
+                         int color, bool *useful, bool *own)
 {
     const symm_ctx *ctx = parent->ctx;
-    int size = 0, host = -1;
 
-    for (int m = 0; m < parent->size; m++) {
-        const int at = ctx->host_of[parent->world_rank[m]];
+    *useful = *own = false;
+    for (int m = 0, end; m < parent->size; m = end) {
+        const int host = ctx->host_of[parent->world_rank[by_color[m].parent_rank]];
+        bool near = true;
 
-        if (wires[m].color != color)
+        for (end = m; end < parent->size && by_color[end].key == by_color[m].key; end++)
+            near = near &&
+                   host == ctx->host_of[parent->world_rank[by_color[end].parent_rank]];
+        if (!near || by_color[m].key < 0 || (end - m == 1 && !ctx->engine->asked))
             continue;
-        if (host >= 0 && at != host)
-            return false;
-        host = at;
-        size++;
+        *useful = true;
+        *own = *own || by_color[m].key == color;
     }
-    return color >= 0 && (size > 1 || ctx->engine->asked);
 }
 
 /* Splits the parent's communicator, if that is possible on all ranks and of use on one. The result
- * is for the new team; without it that makes its own. */
+ * is for the new team; without it that makes its own. by_color: room for all ranks. */
 static void split_engine(symm_team *parent, const struct wire_split *wires, int color,
-                         int size)
+                         int size, struct place *by_color)
 {
-    bool useful = false;
+    bool useful, own;
 
-    for (int m = 0; m < parent->size; m++)
+    for (int m = 0; m < parent->size; m++) {
         if (!wires[m].divisible)
             return;
-    for (int m = 0; m < parent->size && !useful; m++)
-        useful = has_engine(parent, wires, wires[m].color);
+        by_color[m] = (struct place){.key = wires[m].color, .parent_rank = m};
+    }
+    qsort(by_color, (size_t)parent->size, sizeof(*by_color), place_compare);
+    find_engines(parent, by_color, color, &useful, &own);
     if (useful)
-        symm__engine_split(parent, has_engine(parent, wires, color) ? color : -1, size,
-                           parent->ctx->timeout);
+        symm__engine_split(parent, own ? color : -1, size, parent->ctx->timeout);
 }
 
 /* Gives the prepared team its place and opens it with its members. */
@@ -126,8 +132,9 @@ static symm_status split_open(symm_team *parent, symm_team *made, int color,
 static symm_status split(symm_team *parent, int color, int key, symm_team **team)
 {
     struct symm_oob_message *messages = parent->ctx->room.messages;
-    struct place *places = calloc((size_t)parent->size, sizeof(*places));
-    struct wire_split *wires = calloc((size_t)parent->size, sizeof(*wires));
+    const size_t room = (size_t)parent->size;
+    struct place *places = calloc(2 * room, sizeof(*places)); /* and by color */
+    struct wire_split *wires = calloc(room, sizeof(*wires));
     struct wire_split wire = {.slots = symm__team_slots(parent->ctx),
                               .color = color < 0 ? -1 : color,
                               .key = key,
@@ -137,10 +144,10 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
     int size;
     /* What can fail here fails before the exchange, so that every rank learns of it. */
     symm_status status =
-        places && wires ? symm__team_alloc(parent->ctx, parent->size, &made)
-                        : symm__fail(SYMM_ERR_NOMEM,
-                                     "no memory to split a team of %d ranks",
-                                     parent->size);
+        places && wires
+            ? symm__team_alloc(parent->ctx, parent->size, &made)
+            : symm__fail(SYMM_ERR_NOMEM, "no memory to split a team of %d ranks",
+                         parent->size);
 
     parent->again = true; /* a split that fails leaves the parent as it was */
     status = symm__team_exchange(parent, "split", parent->ctx->timeout, status, &wire,
@@ -152,7 +159,7 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
         symm__oob_messages_finish(messages, parent->size);
     }
     if (status == SYMM_OK) /* its exchanges take the room of these messages */
-        split_engine(parent, wires, wire.color, size);
+        split_engine(parent, wires, wire.color, size, places + parent->size);
     if (status == SYMM_OK && color >= 0)
         status = split_open(parent, made, color, places, size, &taken);
     if (parent->engine)
