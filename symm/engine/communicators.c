@@ -115,28 +115,47 @@ static symm_status pair_stop(void *arg)
     return status == SYMM_OK ? symm__hierarchical_poll_locked(team) : status;
 }
 
-/* A member that has died, or went on to the next step a while ago, will not take part. */
+/* The rank of a member that will not take part: it has finalized if `finalized`, else died; -1:
+ * none. */
+static int find_ended(const struct making *making, bool finalized)
+{
+    const struct symm_oob *oob = &making->team->ctx->oob;
+
+    for (int i = 0; i < making->count && oob->alive; i++) {
+        int rank = making->team->world_rank[member_of(making, i)];
+
+        if (rank != oob->rank && !oob->alive(oob->alive_arg, rank) &&
+            symm__oob_left(oob, rank) == finalized)
+            return rank;
+    }
+    return -1;
+}
+
+/*
+ * A member that has died, or went on to the next step a while ago, will not take part. One that has
+ * finalized may have left because another died, so deaths are looked for after it; of a pair it
+ * may have done its part before.
+ */
 static symm_status making_stop(void *arg)
 {
     struct making *making = arg;
     const symm_ctx *ctx = making->team->ctx;
     double now = symm__now();
     symm_status status = making->pair ? pair_stop(making->team) : SYMM_OK;
+    int left = making->pair ? -1 : find_ended(making, true), dead;
 
     if (status != SYMM_OK)
         return status;
-
-    for (int i = 0; i < making->count && ctx->oob.alive; i++) {
+    dead = find_ended(making, false);
+    if (dead >= 0 || left >= 0)
+        return symm__fail(SYMM_ERR_PEER_DEAD,
+                          "rank %d has %s while a communicator was made",
+                          dead >= 0 ? dead : left,
+                          dead >= 0 ? "died or failed" : "finalized its context");
+    for (int i = 0; i < making->count; i++) {
         int rank = making->team->world_rank[member_of(making, i)];
 
-        if (rank == ctx->rank)
-            continue;
-        if (!ctx->oob.alive(ctx->oob.alive_arg, rank) &&
-            !(making->pair && symm__oob_left(&ctx->oob, rank)))
-            return symm__fail(SYMM_ERR_PEER_DEAD,
-                              "rank %d has died or left while a communicator was made",
-                              rank);
-        if (!has_gone_on(ctx, rank))
+        if (rank == ctx->rank || !has_gone_on(ctx, rank))
             continue;
         if (making->alone == 0)
             making->alone = now;
