@@ -106,7 +106,7 @@ symm_status symm__engine_reported(const symm_ctx *ctx, symm_status status,
 symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
                                 void *arg);
 
-/* ---- communicators.c: communicators ------------------------------------------------------ */
+/* ---- communicators.c, comm_make.c: communicators ----------------------------------------- */
 
 /* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the
  * team goes on without. */
