@@ -14,9 +14,8 @@
  *   barrier         on the host, among leaders, on the host
  *   all_to_all, and what rails cannot do: the engine over all ranks
  *
- * Rails need hosts of equal size (and, except for all_reduce, ranks in the order of hosts). With
- * one rank on each host a call is one step on the rail. An average of integers is not made in two
- * steps, since each would round.
+ * Which of them a call takes is in hierarchical_way.h. With one rank on each host it is one step
+ * on the rail.
  *
  * On the host backend a step of the engine is announced to its ranks on other hosts by the
  * call's tag, so ranks that make different calls see it. (On CUDA only ranks of one host do,
@@ -24,19 +23,14 @@
  * alone. Communicators want one order on all ranks: calls take a ticket when they are made,
  * and run in the order of tickets, on whichever streams they are.
  */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "call/hierarchical.h"
 #include "call/workspace.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
 #include "util/clock.h"
-#include "util/dtype.h"
 #include "util/status.h"
-
-enum way { RAILS, LEADERS, FLAT };
 
 /* An all_reduce of that many bytes is made in chunks, so that the host's links and the network
  * work at a time. With n chunks an n-th of the shorter part is not hidden, and the engine's
@@ -61,148 +55,9 @@ struct run {
     double until;
 };
 
-/* ---- Which way -------------------------------------------------------------------- */
-
-/* Whether steps give the right result. An average of averages is the average only of equal parts,
- * and of types that do not round to whole numbers. */
-static bool in_steps(const struct symm_hierarchy *hierarchy, symm_dtype dtype,
-                     symm_op op)
-{
-    return op != SYMM_AVG || (hierarchy->equal && !symm__dtype_is_integer(dtype));
-}
-
-static enum way way_of(const struct symm_hierarchy *hierarchy, enum symm_kind kind,
-                       symm_dtype dtype, symm_op op)
-{
-    switch (kind) {
-    case SYMM_KIND_BARRIER:
-    case SYMM_KIND_BROADCAST:
-        return LEADERS;
-    case SYMM_KIND_ALL_REDUCE:
-        if (!in_steps(hierarchy, dtype, op))
-            return FLAT;
-        return hierarchy->equal ? RAILS : LEADERS;
-    case SYMM_KIND_REDUCE_SCATTER:
-        return hierarchy->regular && in_steps(hierarchy, dtype, op) ? RAILS : FLAT;
-    case SYMM_KIND_ALL_GATHER:
-        return hierarchy->regular ? RAILS : FLAT;
-    default:
-        return FLAT;
-    }
-}
-
-symm_status symm__hierarchical_choose(const symm_team *team,
-                                      const struct symm_select_query *q,
-                                      struct symm_prepared_call *entry)
-{
-    static const char *const reasons[] = {
-        "kernels on each host, the engine along rails between them",
-        "kernels on each host, the engine among the hosts' leaders",
-        "the engine over all ranks"};
-    bool flat = q->forced && strcmp(q->forced, "engine") == 0;
-    enum way way = flat ? FLAT : way_of(team->hierarchy, q->kind, q->dtype, q->op);
-    char name[64];
-
-    if (!team->engine)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "%s: %s is on %d hosts, which needs an engine: MPI on the host "
-            "backend (SYMM_ENGINE=mpi), NCCL on cuda (SYMM_NCCL_LIB); or "
-            "split it by host",
-            symm__kind_name(q->kind), symm__team_name(team, name, sizeof(name)),
-            team->hierarchy->hosts);
-    if (q->forced && !flat)
-        return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "%s over several hosts: %s is not for ranks of other hosts; "
-                          "give no algorithm, or engine",
-                          symm__kind_name(q->kind), q->forced);
-    if (q->engine_objection && q->kind != SYMM_KIND_BARRIER)
-        return symm__fail(SYMM_ERR_UNSUPPORTED, "%s over several hosts: %s",
-                          symm__kind_name(q->kind), q->engine_objection);
-    if (symm__kind_reduces(q->kind) && q->numerics == SYMM_NUMERICS_RANK_ORDER)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "%s over %d hosts is not made in the order of all ranks: each "
-            "host's ranks come first; ask for SYMM_NUMERICS_SAME_BITS, or "
-            "split the team by host",
-            symm__kind_name(q->kind), team->hierarchy->hosts);
-    if (q->kind == SYMM_KIND_ALL_REDUCE && way == FLAT &&
-        q->numerics != SYMM_NUMERICS_ANY)
-        return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "all_reduce %s of %s over these hosts is the engine's, which "
-                          "does not promise the same bits on all ranks",
-                          symm_op_name(q->op), symm_dtype_name(q->dtype));
-    entry->algorithm = SYMM_ALGORITHM_ENGINE;
-    entry->args.barriers = (uint32_t)way;
-    entry->args.out_offset = 0; /* the ticket, once it is queued */
-    entry->reason = reasons[way];
-    entry->fallback = way == FLAT && !flat;
-    return SYMM_OK;
-}
-
-/* The team and its part on this host fail together: waits in either team end. */
-static symm_status fail_both(symm_team *team, symm_status status)
-{
-    symm_team *node = team->hierarchy->local_team;
-    symm_status failed = symm__team_failed(team);
-
-    if (failed == SYMM_OK) {
-        failed = symm__team_failed(node);
-        if (failed == SYMM_OK)
-            return status; /* an argument, or memory: nothing has begun, or all refused */
-        (void)symm__team_fail(team, failed, "%s", node->failure);
-    }
-    if (team->device_ops)
-        team->device_ops->abort(node, failed);
-    symm__engine_team_abort(team);
-    return symm__team_failed(team);
-}
-
-/* ---- Communicators ---------------------------------------------------------------- */
-
-/* With one rank on each host the rail has all ranks. */
-static bool rail_is_all(const symm_team *team)
-{
-    return team->hierarchy->rail_count == team->size;
-}
-
-/* Whether the steps of the call (see `steps`) are the engine's over all ranks. */
-static bool is_flat(const symm_team *team, const struct symm_request *rq,
-                    const symm_call *call)
-{
-    const enum symm_kind kind = symm__kind_moves(rq->kind);
-    const size_t count = rq->norm ? rq->norm->rows * rq->norm->hidden : rq->count;
-
-    if (kind == SYMM_KIND_BARRIER || count == 0)
-        return false;
-    return (call->algorithm && strcmp(call->algorithm, "engine") == 0) ||
-           way_of(team->hierarchy, kind, rq->dtype, rq->op) == FLAT;
-}
-
-symm_status symm__hierarchical_open(symm_team *team, const struct symm_request *rq,
-                                    const symm_call *call)
-{
-    const char *site = call->site ? call->site : "";
-    bool all, told;
-    symm_status status;
-
-    if (!team->engine || symm_dtype_size(rq->dtype) == 0 ||
-        (unsigned)rq->op > SYMM_BXOR)
-        return SYMM_OK; /* the call is refused */
-    all = rail_is_all(team) || is_flat(team, rq, call);
-    if (__builtin_expect(symm__engine_has(team->engine, all), 1))
-        return SYMM_OK;
-    status = symm__engine_need(
-        team, all, call->timeout > 0 ? call->timeout : team->ctx->timeout, &told);
-    if (status == SYMM_OK || told)
-        return status;
-    status = symm__engine_failed(team, status, symm__kind_name(rq->kind), site);
-    return fail_both(team, status);
-}
-
 static struct symm_engine_comm *rail_of(const struct run *run)
 {
-    return rail_is_all(run->team) ? run->engine->comm : run->engine->rail;
+    return symm__rail_is_all(run->team) ? run->engine->comm : run->engine->rail;
 }
 
 /* ---- Steps ------------------------------------------------------------------------ */
@@ -485,7 +340,8 @@ static symm_status all_reduce(struct run *run)
 {
     const struct symm_args *args = run->args;
     size_t places = (size_t)run->hierarchy->places;
-    size_t part = (enum way)args->barriers == RAILS ? args->count / places : 0;
+    size_t part =
+        (enum symm_way)args->barriers == SYMM_WAY_RAILS ? args->count / places : 0;
     size_t most = part * places * run->element;
     const char *in = args->in;
     char *out = args->out;
@@ -627,9 +483,10 @@ static symm_status steps(struct run *run)
 
     if (run->args->count == 0) /* nothing to move, but it synchronises */
         return barrier(run);
-    if ((enum way)run->args->barriers == FLAT)
+    if ((enum symm_way)run->args->barriers == SYMM_WAY_FLAT)
         return flat(run);
-    if ((enum way)run->args->barriers == RAILS && run->hierarchy->places == 1)
+    if ((enum symm_way)run->args->barriers == SYMM_WAY_RAILS &&
+        run->hierarchy->places == 1)
         return rail_alone(run);
     switch (kind) {
     case SYMM_KIND_ALL_REDUCE:
@@ -691,7 +548,7 @@ static symm_status run_steps(struct symm_team_channel *channel,
     if (status == SYMM_OK)
         status = steps(&run);
     if (status != SYMM_OK)
-        status = fail_both(team, status);
+        status = symm__hierarchical_fail(team, status);
     pass_turn(team, ticket);
     return status;
 }

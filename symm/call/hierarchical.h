@@ -26,16 +26,8 @@
 #ifndef SYMM_CALL_HIERARCHICAL_H
 #define SYMM_CALL_HIERARCHICAL_H
 
-#include "call/request.h"
-#include "core/team.h"
-#include "engine/runtime.h"
+#include "call/hierarchical_way.h"
 
-symm_status symm__hierarchical_choose(const symm_team *team,
-                                      const struct symm_select_query *query,
-                                      struct symm_prepared_call *entry) SYMM_MUST_CHECK;
-/* Before a call on a device, without a lock: makes the communicators that it needs. */
-symm_status symm__hierarchical_open(symm_team *team, const struct symm_request *rq,
-                                    const symm_call *call) SYMM_MUST_CHECK;
 /* Takes the next ticket: calls of a team run in ticket order over all streams. */
 uint64_t symm__hierarchical_ticket(symm_team *team);
 symm_status symm__host_hierarchical(struct symm_state *state,
