@@ -12,25 +12,12 @@
 #ifndef PERF_EXPECT_H
 #define PERF_EXPECT_H
 
-#include "symm/plan.h"
-
 #include "perf/data.h"
-#include "perf/expect_norm.h"
-
-struct perf_expect;
-
-/* Returns new; NULL: no memory. Borrows the program and `hosts`: a number of each rank's
- * host, NULL if all are on one. */
-struct perf_expect *perf_expect_create(const symm_program *program, const int *hosts);
-void perf_expect_destroy(struct perf_expect *expect); /* NULL is allowed */
+#include "perf/expect_keep.h"
 
 /* -1: no memory. */
 int perf_expect_begin(struct perf_expect *expect, uint64_t period);
 int perf_expect_end(struct perf_expect *expect);
-
-/* Does the op write, or read, the buffer, here or on a peer? */
-bool perf_op_writes(const symm_program *program, const symm_program_op *op, int buffer);
-bool perf_op_reads(const symm_program *program, const symm_program_op *op, int buffer);
 
 /* The pattern that op `op`, a write, puts into a buffer on a rank in this period. */
 void perf_expect_written(const struct perf_expect *expect, int op, int buffer, int rank,
