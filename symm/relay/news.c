@@ -14,6 +14,7 @@
 
 #define SETTLE_SECONDS 0.15 /* for neighbours to connect to a relay that is new */
 #define ATTACH_SECONDS 0.2  /* after the host above has left: most jobs end then */
+#define ORPHAN_SECONDS 0.04 /* for hosts below one that is gone, until they are probed */
 
 struct symm_relay_message *symm__relay_plain(enum symm_relay_kind kind, int rank,
                                              int status)
@@ -196,8 +197,7 @@ void symm__relay_note_gone(struct symm_relay *relay,
         symm__relay_settle(relay);
     /* Who has tried to connect there has waited already. */
     relay->attach_at = symm__now() + (left && from ? ATTACH_SECONDS : 0);
-    relay->probe_at =
-        relay->attach_at + SYMM_RELAY_EXPECT; /* those that were below it */
+    relay->probe_at = relay->attach_at + ORPHAN_SECONDS;
     symm__relay_fail_gone(relay, host);
 }
 
