@@ -3,10 +3,12 @@
  * context.c - symm.init and Context. finalize closes a context at once; its memory goes when no
  * other thread is in a call and no exported array is left (core_context_settle).
  */
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "python/core/core.h"
+#include "symm/tools.h"
 #include <pythread.h>
 #include <structmember.h>
 
@@ -189,6 +191,61 @@ static PyObject *context_start(symm_config *config, struct gather *g, PyObject *
     return NULL;
 }
 
+/* Seconds that symm_init waits for all ranks; 0: the variable's value is none, which symm_init
+ * says. */
+static double init_seconds(const symm_config *config)
+{
+    symm_option_info info = {.size = sizeof(info)};
+    double seconds = config->init_timeout;
+
+    for (int i = 0; seconds == 0 && symm_option_at(i, &info) == SYMM_OK; i++)
+        if (strcmp(info.name, "SYMM_INIT_TIMEOUT") == 0)
+            return strtod(info.value ? info.value : info.fallback, NULL);
+    return seconds;
+}
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value;
+}
+
+/*
+ * A job of torchrun over several hosts, for which nothing names another way: its ranks connect by
+ * torch's store (symm._torchrun). Anything else is left to symm_init. Sets g->function, or leaves
+ * it NULL.
+ */
+static int torchrun_gather(symm_config *config, struct gather *g)
+{
+    symm_job_info job = {.size = sizeof(job)};
+    const double seconds = init_seconds(config);
+    PyObject *module, *function;
+
+    if (symm_job_detect(&job) != SYMM_OK || strcmp(job.source, "torchrun") != 0 ||
+        job.local_size == job.world_size || !(seconds > 0) ||
+        is_set("SYMM_BOOTSTRAP_PORT") || is_set("SYMM_STORE"))
+        return 0;
+    module = PyImport_ImportModule("symm._torchrun");
+    if (!module)
+        return -1;
+    function = PyObject_CallMethod(module, "allgather", "iid", job.rank, job.world_size,
+                                   seconds);
+    Py_DECREF(module);
+    if (!function)
+        return -1;
+    if (function == Py_None) {
+        Py_DECREF(function);
+        return 0;
+    }
+    g->function = function;
+    config->rank = job.rank;
+    config->world_size = job.world_size;
+    config->local_rank = job.local_rank;
+    config->local_size = job.local_size;
+    return 0;
+}
+
 /* rank, size and what goes with them; a rank needs a size. */
 static int set_job(symm_config *config, PyObject *const *values)
 {
@@ -233,23 +290,31 @@ PyObject *core_init(PyObject *module, PyObject *const *args, Py_ssize_t count,
         core_seconds("init", "timeout", v[10], &config.timeout) < 0 ||
         core_seconds("init", "init_timeout", v[11], &config.init_timeout) < 0)
         return NULL;
+    group = v[7] == Py_None ? NULL : v[7];
     if (v[6] && v[6] != Py_None) {
         if (!PyCallable_Check(v[6])) {
             PyErr_SetString(PyExc_TypeError, "init(): allgather must be callable");
             return NULL;
         }
-        g.function = v[6];
+        g.function = Py_NewRef(v[6]);
+    } else if (config.world_size == 0 && !config.job_id && !group &&
+               torchrun_gather(&config, &g) < 0) {
+        return NULL;
+    }
+    if (g.function) {
         g.size = config.world_size;
         bootstrap.arg = &g;
         config.bootstrap = &bootstrap;
     }
-    group = v[7] == Py_None ? NULL : v[7];
     if (group) {
         config.thread_group = core_group_handle(group);
-        if (!config.thread_group)
+        if (!config.thread_group) {
+            Py_XDECREF(g.function);
             return NULL;
+        }
     }
     result = context_start(&config, &g, group);
+    Py_XDECREF(g.function);
     Py_XDECREF(g.type);
     Py_XDECREF(g.value);
     Py_XDECREF(g.traceback);

@@ -132,7 +132,7 @@ static PyMethodDef functions[] = {
         "gets\n"
         "this rank's bytes and returns those of all ranks in rank order; with it give "
         "rank\n"
-        "and size.\n\n"
+        "and size. Under torchrun over several hosts torch's store is taken for it.\n\n"
         "backend: 'host' or 'cuda'; None: the best that works. thread_group: the ranks "
         "are\n"
         "threads. heap_bytes, team_bytes: address space of a rank and of a split team; "

@@ -2,12 +2,15 @@
 """Runs programs under torchrun."""
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+import symm
 
 HERE = Path(__file__).parent
 
@@ -29,5 +32,41 @@ def torchrun(tmp_path):
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
+
+    return run
+
+
+@pytest.fixture
+def torchrun_hosts(tmp_path):
+    """torchrun_hosts(each, source): one torchrun a host, with each[host] ranks, all on this
+    machine; what each printed. No host has a secret or a port."""
+
+    def run(each, source, timeout=240, **env):
+        program = tmp_path / "program.py"
+        program.write_text(textwrap.dedent(source))
+        (tmp_path / "engine").mkdir(exist_ok=True)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        agents = [
+            subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(each)),
+                 "--node-rank", str(host), "--master-addr", "127.0.0.1",
+                 "--master-port", str(port), "--max-restarts", "1",
+                 "--nproc-per-node", str(ranks), str(program)],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                env={**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1",
+                     "SYMM_HOST_ID": f"host{host}", "SYMM_HOST_ADDRESS": "127.0.0.1",
+                     "SYMM_HEAP_BYTES": "1G", "SYMM_TEAM_BYTES": "4M",
+                     "SYMM_ENGINE": str(symm.library().parent / "libfake_engine.so"),
+                     "SYMM_FAKE_ENGINE_DIR": str(tmp_path / "engine"), **env})
+            for host, ranks in enumerate(each)
+        ]
+        try:
+            said = [agent.communicate(timeout=timeout)[0] for agent in agents]
+        finally:
+            for agent in agents:
+                agent.kill()
+        assert all(agent.returncode == 0 for agent in agents), "\n".join(said)
+        return said
 
     return run
