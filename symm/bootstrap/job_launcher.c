@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * job.c - which launcher started this process, and as which rank of how many.
+ * job_launcher.c - which launcher started this process, and as which rank of how many.
  *
  * One table of launchers in order of precedence: what is set on purpose (SYMM_*) before
  * what a launcher sets, and Slurm last, since an allocation's variables leak into
@@ -23,22 +23,18 @@
  * enough: its process id and start time name the job on this host (the manager starts
  * one process a host and job).
  */
-#include "bootstrap/job.h"
+#include "bootstrap/job_private.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "net/siphash.h"
 #include "symm/tools.h"
 #include "util/abi.h"
-#include "util/hash.h"
 #include "util/status.h"
 #include "util/text.h"
 
@@ -50,20 +46,6 @@ struct launcher {
     symm_status (*key)(char *key);
 };
 
-/* A launcher's variable; NULL if unset or empty. */
-static const char *variable(const char *name)
-{
-    const char *value = secure_getenv(name);
-
-    return value && *value ? value : NULL;
-}
-
-/* A variable that older launchers give another name. */
-static const char *either(const char *name, const char *older)
-{
-    return variable(name) ? variable(name) : variable(older);
-}
-
 /* SYMM_ERR_JOB: `name` is not set though `present` is. */
 static symm_status missing(const char *name, const char *present)
 {
@@ -74,8 +56,7 @@ static symm_status missing(const char *name, const char *present)
         name, present, name, present);
 }
 
-/* A decimal number in [low, high]: no sign, no space, nothing behind it. */
-static symm_status read_number(const char *name, int low, int high, int *number)
+symm_status symm__job_number(const char *name, int low, int high, int *number)
 {
     const char *text = variable(name);
     const char *c = text;
@@ -118,9 +99,9 @@ static symm_status read_pair(const struct launcher *launcher, const char *rank_n
     if (status == SYMM_OK)
         status = require(launcher, size_name);
     if (status == SYMM_OK)
-        status = read_number(size_name, 1, SYMM_RANKS_MAX, size);
+        status = symm__job_number(size_name, 1, SYMM_RANKS_MAX, size);
     if (status == SYMM_OK)
-        status = read_number(rank_name, 0, SYMM_RANKS_MAX - 1, rank);
+        status = symm__job_number(rank_name, 0, SYMM_RANKS_MAX - 1, rank);
     if (status == SYMM_OK && *rank >= *size)
         return symm__fail(SYMM_ERR_JOB,
                           "%s=%d, but %s=%d: a rank is below the number of ranks",
@@ -206,7 +187,7 @@ static symm_status slurm_local_size(const char *name, int *local_size)
 
     *local_size = 0;
     if (know_node) {
-        status = read_number("SLURM_NODEID", 0, SYMM_RANKS_MAX - 1, &node);
+        status = symm__job_number("SLURM_NODEID", 0, SYMM_RANKS_MAX - 1, &node);
         if (status != SYMM_OK)
             return status;
     }
@@ -246,8 +227,8 @@ static symm_status slurm_numbers(const struct launcher *launcher, struct symm_jo
     if (status == SYMM_OK)
         status = slurm_local_size(list_name, &job->local_size);
     if (status == SYMM_OK)
-        status =
-            read_number(launcher->local_rank, 0, SYMM_RANKS_MAX - 1, &job->local_rank);
+        status = symm__job_number(launcher->local_rank, 0, SYMM_RANKS_MAX - 1,
+                                  &job->local_rank);
     if (status == SYMM_OK &&
         (job->local_rank >= job->local_size || job->local_size > job->size))
         return symm__fail(SYMM_ERR_JOB,
@@ -529,143 +510,6 @@ static const struct launcher *find_launcher(void)
     return slurm_step_is_set() ? slurm() : NULL;
 }
 
-/* What a file of the user alone holds, without the line's end. */
-static symm_status secret_of_file(const char *path, char *text, size_t bytes)
-{
-    struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    ssize_t got;
-
-    if (fd < 0)
-        return symm__fail_errno(SYMM_ERR_JOB, errno, "SYMM_JOB_SECRET_FILE='%.200s'",
-                                path);
-    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) ||
-        about.st_uid != geteuid() || (about.st_mode & 077) != 0) {
-        close(fd);
-        return symm__fail(SYMM_ERR_JOB,
-                          "SYMM_JOB_SECRET_FILE='%.200s': must be a file of this user "
-                          "that nobody else may read (chmod 600)",
-                          path);
-    }
-    got = read(fd, text, bytes - 1);
-    close(fd);
-    text[got > 0 ? got : 0] = '\0';
-    text[strcspn(text, "\r\n")] = '\0';
-    return SYMM_OK;
-}
-
-/* 32 hex digits. The error does not show the value: it is a secret even if misspelt. */
-static symm_status read_secret(struct symm_job *job)
-{
-    const char *file = variable("SYMM_JOB_SECRET_FILE");
-    const char *name = variable("SYMM_SECRET") ? "SYMM_SECRET" : "SYMM_JOB_SECRET";
-    const char *text = variable(name);
-    char held[128];
-    size_t length;
-
-    if (!text && file) {
-        symm_status status = secret_of_file(file, held, sizeof(held));
-
-        if (status != SYMM_OK)
-            return status;
-        name = "what is in SYMM_JOB_SECRET_FILE";
-        text = held;
-    }
-    job->has_secret = text != NULL;
-    if (!text)
-        return SYMM_OK;
-    length = strlen(text);
-    if (length != 2 * SYMM_SECRET_BYTES ||
-        strspn(text, "0123456789abcdefABCDEF") != length)
-        return symm__fail(SYMM_ERR_JOB,
-                          "%s (%zu characters, not shown): must be %d hex digits", name,
-                          length, 2 * SYMM_SECRET_BYTES);
-    for (int i = 0; i < SYMM_SECRET_BYTES; i++) {
-        unsigned byte;
-
-        if (sscanf(text + 2 * i, "%2x", &byte) == 1)
-            job->secret[i] = (uint8_t)byte;
-    }
-    return SYMM_OK;
-}
-
-/* The first host of "node[01-04,07]-ib,login1". */
-static void first_node(const char *list, char *name, size_t bytes)
-{
-    size_t head = strcspn(list, "[,");
-    const char *open = list + head;
-    size_t digits = *open == '[' ? strcspn(open + 1, "-,]") : 0;
-    const char *shut = *open == '[' ? strchr(open, ']') : NULL;
-    size_t tail = shut ? strcspn(shut + 1, ",") : 0;
-
-    snprintf(name, bytes, "%.*s%.*s%.*s", (int)head, list, (int)digits,
-             digits ? open + 1 : "", (int)tail, shut ? shut + 1 : "");
-}
-
-/* Where rank 0 listens, if the job says so: SYMM_BOOTSTRAP_PORT at the host that the job or the
- * launcher names. */
-static symm_status read_root(struct symm_job *job)
-{
-    const char *host = variable("SYMM_BOOTSTRAP_ADDR");
-    const char *nodes = either("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
-    const char *port = variable("SYMM_BOOTSTRAP_PORT");
-    char node[256] = "";
-    int number;
-    symm_status status;
-
-    const char *group = either("GROUP_RANK", "SLURM_NODEID");
-    static const char *const series[] = {
-        "SYMM_JOB_ID",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-        "SLURM_JOB_ID", "SLURM_STEP_ID",       "SLURM_RESTART_COUNT"};
-
-    job->series = SYMM_FNV_BASIS;
-    for (size_t i = 0; i < sizeof(series) / sizeof(series[0]); i++)
-        job->series = symm__fnv_text(job->series ^ i,
-                                     variable(series[i]) ? variable(series[i]) : "");
-    snprintf(job->node, sizeof(job->node), "%.23s", group ? group : "");
-    job->root[0] = '\0';
-    if (!port)
-        return SYMM_OK;
-    status = read_number("SYMM_BOOTSTRAP_PORT", 1, 65535, &number);
-    if (status != SYMM_OK)
-        return status;
-    if (!host)
-        host = variable("MASTER_ADDR");
-    if (!host && nodes && strcmp(job->source, "slurm") == 0) {
-        first_node(nodes, node, sizeof(node));
-        host = node;
-    }
-    if (!host)
-        return symm__fail(
-            SYMM_ERR_JOB,
-            "SYMM_BOOTSTRAP_PORT is set, but nothing says where rank 0 is: "
-            "set SYMM_BOOTSTRAP_ADDR to its host's name or address");
-    if (strlen(host) > 255)
-        return symm__fail(SYMM_ERR_JOB,
-                          "the name of rank 0's host has more than 255 "
-                          "characters: '%.40s...'",
-                          host);
-    snprintf(job->root, sizeof(job->root), strchr(host, ':') ? "[%s]:%d" : "%s:%d",
-             host, number);
-    return SYMM_OK;
-}
-
-static symm_status read_store(struct symm_job *job)
-{
-    const char *text = variable("SYMM_STORE");
-    size_t length = text ? strlen(text) : 0;
-
-    if (length >= sizeof(job->store))
-        return symm__fail(SYMM_ERR_JOB,
-                          "SYMM_STORE='%.40s...': must be host:port, at most "
-                          "%zu characters",
-                          text, sizeof(job->store) - 1);
-    if (text)
-        memcpy(job->store, text, length);
-    job->store[length] = '\0';
-    return SYMM_OK;
-}
-
 static symm_status name_job(const struct launcher *launcher, struct symm_job *job)
 {
     const char *job_id = variable("SYMM_JOB_ID");
@@ -678,34 +522,6 @@ static symm_status name_job(const struct launcher *launcher, struct symm_job *jo
         return key_symm(job->key, job_id);
     /* A job of one rank needs no key, so the launcher's variables may be incomplete. */
     return job->size == 1 ? key_process(job->key) : launcher->key(job->key);
-}
-
-symm_status symm__job_no_secret(void)
-{
-    return symm__fail(
-        SYMM_ERR_JOB,
-        "a job over several hosts needs a secret, by which its ranks know "
-        "each other: set SYMM_JOB_SECRET to the same 32 hex digits on all "
-        "ranks (openssl rand -hex 16 makes them), or "
-        "SYMM_JOB_SECRET_FILE to a file of mode 0600 that holds them");
-}
-
-void symm__job_series_key(const uint8_t secret[SYMM_SECRET_BYTES], uint64_t series,
-                          enum symm_series_use use, uint8_t key[SYMM_SECRET_BYTES])
-{
-    for (uint64_t half = 0; half < 2; half++) {
-        const uint64_t text[2] = {series, 2 * (uint64_t)use + half};
-        const uint64_t hash = symm__siphash(secret, text, sizeof(text));
-
-        memcpy(key + 8 * half, &hash, sizeof(hash));
-    }
-}
-
-symm_status symm__job_network(struct symm_job *job)
-{
-    symm_status status = read_secret(job);
-
-    return status == SYMM_OK ? read_root(job) : status;
 }
 
 symm_status symm__job_detect(struct symm_job *job)
@@ -724,11 +540,11 @@ symm_status symm__job_detect(struct symm_job *job)
         status = key_process(found.key);
     }
     if (status == SYMM_OK)
-        status = read_secret(&found);
+        status = symm__job_read_secret(&found);
     if (status == SYMM_OK)
-        status = read_store(&found);
+        status = symm__job_read_store(&found);
     if (status == SYMM_OK)
-        status = read_root(&found);
+        status = symm__job_read_root(&found);
     if (status == SYMM_OK)
         *job = found;
     return status;
