@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* tree.c - see tree.h. */
-#include "bootstrap/tree.h"
+/* tree_join.c - see tree.h. What a host does for its children, and rank 0 for all. */
+#include "bootstrap/tree_private.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -11,39 +11,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bootstrap/hosts.h"
-#include "net/acceptor.h"
-#include "net/auth.h"
-#include "relay/link.h"
 #include "relay/tree.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/rank_text.h"
 #include "util/status.h"
 
-#define TREE_MAGIC     0x53594d4au /* "SYMJ" */
-#define TREE_VERSION   1u
 #define GUESTS_MAX     256
-#define GUEST_SECONDS  2.0  /* for a stranger to prove itself */
-#define RETRY_SECONDS  0.01 /* before the next try to connect; doubles */
-#define RETRY_MOST     0.25
-#define ANSWER_SECONDS 4.0 /* for a try to be answered */
+#define GUEST_SECONDS  2.0 /* for a stranger to prove itself */
 #define LINGER_SECONDS 1.0 /* for children to take the table */
 #define FAILED_SECONDS 2.0 /* for a host that cannot join to say so */
-
-/* What JOIN begins with; the ranks, and their entries, follow. */
-struct join_head {
-    int32_t size, count;
-    uint32_t bytes, version;
-    struct symm_host_address place;
-};
-
-/* PLACE: where the parent is. */
-struct place_head {
-    int32_t number; /* of this host, by its coming */
-    int32_t unused;
-    struct symm_host_address parent; /* family 0: the one that says so */
-};
 
 /* A child at its parent, or a host that says JOIN. */
 struct branch {
@@ -54,40 +31,7 @@ struct branch {
     int number; /* -1: it has not said */
 };
 
-struct join {
-    const struct symm_tree_join *as;
-    struct symm_auth_protocol protocol;
-    struct symm_acceptor children, joiners; /* joiners: at rank 0 only */
-    int number, hosts;                /* of this host; of all, once the table is here */
-    struct symm_relay_message *table; /* NULL: not here */
-    double start;
-    int served; /* children that have the table */
-    char refused[96];
-    symm_status status; /* of what a guest brought about */
-    /* At rank 0: */
-    struct symm_host_address *places; /* [size]: by number */
-    int32_t *number_of;               /* [size]: by rank; -1: it has not come */
-    int come;                         /* ranks that have */
-    /* Elsewhere: the connection to rank 0, then to the parent. */
-    struct symm_address target;
-    int fd;
-    enum { CONNECTING, ASKED, OPEN, WAITING } stage;
-    double at, pause;
-    bool placed;
-    struct symm_auth auth;
-    struct symm_relay_link link;
-    char why[96];
-    enum symm_auth_said
-        answered; /* of what does not belong to the job; WAIT: nothing did */
-    char why_failed[SYMM_ERROR_BYTES]; /* with as->failed */
-};
-
-static bool is_root(const struct join *join)
-{
-    return join->as->rank == 0;
-}
-
-static symm_status no_memory(const struct join *join)
+symm_status symm__tree_no_memory(const struct join *join)
 {
     return symm__fail(SYMM_ERR_NOMEM, "rank %d: no memory to join a job of %d ranks",
                       join->as->rank, join->as->size);
@@ -111,27 +55,6 @@ static struct symm_relay_message *table_make(const struct join *join,
     memcpy(table->data, status == SYMM_OK ? join->as->all : (const void *)sentence,
            (size_t)bytes);
     return table;
-}
-
-static symm_status table_take(struct join *join, struct symm_relay_message *table)
-{
-    const struct symm_relay_head *head = &table->head;
-    char text[SYMM_ERROR_BYTES];
-
-    join->hosts = head->rank;
-    if (head->status != SYMM_OK) {
-        symm__relay_sentence(table, text);
-        join->table = symm__relay_keep(table);
-        return symm__fail_quiet(symm__peer_status(head->status), text);
-    }
-    if (head->bytes != (uint64_t)join->as->size * join->as->bytes ||
-        head->rank <= join->number || head->rank > join->as->size)
-        return symm__fail(SYMM_ERR_DAMAGED,
-                          "rank %d got a damaged table of the job's ranks",
-                          join->as->rank);
-    memcpy(join->as->all, table->data, (size_t)head->bytes);
-    join->table = symm__relay_keep(table);
-    return SYMM_OK;
 }
 
 static int children_of(const struct join *join)
@@ -270,7 +193,7 @@ static void hear_join(struct join *join, struct branch *branch,
         join->joiners.over = false;
         join->table = table_make(join, SYMM_OK);
         if (!join->table)
-            join->status = no_memory(join);
+            join->status = symm__tree_no_memory(join);
     }
 }
 
@@ -284,7 +207,7 @@ static symm_status missing(const struct join *join)
         if (join->number_of[r] < 0)
             late[count++] = r;
     if (!late)
-        return no_memory(join);
+        return symm__tree_no_memory(join);
     symm__ranks_text(late, count, names, sizeof(names));
     free(late);
     status = symm__fail(SYMM_ERR_TIMEOUT,
@@ -422,235 +345,6 @@ static bool acceptor_begin(struct join *join, struct symm_acceptor *acceptor,
     return symm__acceptor_open(acceptor);
 }
 
-/* ---- To rank 0, then to the parent ------------------------------------------------- */
-
-static void try_again(struct join *join, const char *why)
-{
-    snprintf(join->why, sizeof(join->why), "%s", why);
-    symm__relay_link_close(&join->link);
-    if (join->fd >= 0)
-        close(join->fd);
-    join->fd = -1;
-    join->stage = WAITING;
-    join->at = symm__now() + join->pause;
-    join->pause = 2 * join->pause < RETRY_MOST ? 2 * join->pause : RETRY_MOST;
-}
-
-static void begin_try(struct join *join)
-{
-    join->fd = symm__address_connect(&join->target);
-    join->stage = CONNECTING;
-    join->at = symm__now() + ANSWER_SECONDS;
-    if (join->fd < 0)
-        try_again(join, strerror(errno));
-}
-
-/* JOIN, or PLACE to the parent. */
-static struct symm_relay_message *first_message(const struct join *join)
-{
-    const struct symm_tree_join *as = join->as;
-    struct join_head head = {.size = as->size,
-                             .count = as->count,
-                             .bytes = (uint32_t)as->bytes,
-                             .version = TREE_VERSION};
-    size_t ranks = (size_t)as->count * sizeof(int32_t);
-    struct symm_relay_message *message;
-    if (as->failed != SYMM_OK) {
-        size_t bytes = strlen(join->why_failed);
-
-        message = symm__relay_message(SYMM_RELAY_JOIN, bytes);
-        if (message) {
-            memcpy(message->data, join->why_failed, bytes);
-            message->head.status = as->failed;
-        }
-        return message;
-    }
-    if (join->placed) {
-        message = symm__relay_message(SYMM_RELAY_PLACE, 0);
-        if (message)
-            message->head.rank = join->number;
-        return message;
-    }
-    message = symm__relay_message(SYMM_RELAY_JOIN,
-                                  sizeof(head) + ranks + (size_t)as->count * as->bytes);
-    if (!message)
-        return NULL;
-    memcpy(&head.place, as->place, sizeof(head.place));
-    memcpy(message->data, &head, sizeof(head));
-    for (int i = 0; i < as->count; i++) {
-        int32_t rank = as->ranks[i];
-
-        memcpy(message->data + sizeof(head) + (size_t)i * sizeof(rank), &rank,
-               sizeof(rank));
-    }
-    memcpy(message->data + sizeof(head) + ranks, as->entries,
-           (size_t)as->count * as->bytes);
-    return message;
-}
-
-static symm_status open_link(struct join *join)
-{
-    uint8_t key[SYMM_SIPHASH_KEY];
-    struct symm_relay_message *message = first_message(join);
-    bool made;
-
-    symm__auth_key(&join->protocol, &join->auth, key);
-    made = message && symm__relay_link_open(&join->link, join->fd, key, true) &&
-           symm__relay_link_send(&join->link, message);
-    symm__relay_drop(message);
-    if (!made)
-        return no_memory(join);
-    join->stage = OPEN;
-    join->pause = RETRY_SECONDS;
-    return SYMM_OK;
-}
-
-/* Can a host of this job be there? The number leads to its children, and tells it from them. */
-static bool is_place(const struct join *join, const struct place_head *place)
-{
-    unsigned family = place->parent.family;
-
-    return place->number > 0 && place->number < join->as->size &&
-           (family == 0 || family == 4 || family == 6) &&
-           (family == 0) == (symm__tree_parent(place->number) == 0);
-}
-
-/* Rank 0 has said where this host belongs. */
-static symm_status take_place(struct join *join,
-                              const struct symm_relay_message *message)
-{
-    struct place_head place;
-
-    if (message->head.bytes != sizeof(place) || join->placed)
-        return symm__fail(SYMM_ERR_DAMAGED, "rank %d got a damaged message of rank 0",
-                          join->as->rank);
-    memcpy(&place, message->data, sizeof(place));
-    if (!is_place(join, &place))
-        return symm__fail(
-            SYMM_ERR_DAMAGED,
-            "rank 0 gave rank %d's host the place %d, with a parent of kind "
-            "%u, among the hosts of %d ranks, where no host can be: does "
-            "each host run the same libsymm?",
-            join->as->rank, place.number, place.parent.family, join->as->size);
-    join->placed = true;
-    join->number = place.number;
-    if (place.parent.family == 0)
-        return SYMM_OK;
-    join->target = symm__host_address(&place.parent);
-    try_again(join, "");
-    join->at = 0; /* at once */
-    join->pause = RETRY_SECONDS;
-    return SYMM_OK;
-}
-
-static symm_status hear_above(struct join *join)
-{
-    while (join->stage == OPEN && !join->table) {
-        struct symm_relay_message *message;
-        enum symm_seqpacket wire = symm__relay_link_recv(&join->link, &message);
-        symm_status status = SYMM_OK;
-
-        if (wire == SYMM_SEQPACKET_AGAIN)
-            return SYMM_OK;
-        if (wire != SYMM_SEQPACKET_OK) {
-            if (join->placed && join->number <= SYMM_TREE_ARITY)
-                return symm__fail(SYMM_ERR_PEER_DEAD,
-                                  "rank 0 has ended or hung up during the bootstrap");
-            try_again(join, "it hung up");
-            return SYMM_OK;
-        }
-        if (message->head.kind == SYMM_RELAY_PLACE)
-            status = take_place(join, message);
-        else if (message->head.kind == SYMM_RELAY_TABLE)
-            status = table_take(join, message);
-        symm__relay_drop(message);
-        if (status != SYMM_OK)
-            return status;
-    }
-    return SYMM_OK;
-}
-
-static symm_status move_asked(struct join *join)
-{
-    const enum symm_auth_said said =
-        symm__auth_hear(&join->protocol, &join->auth, join->fd);
-
-    switch (said) {
-    case SYMM_AUTH_WAIT:
-        return SYMM_OK;
-    case SYMM_AUTH_DONE:
-        return open_link(join);
-    case SYMM_AUTH_GONE:
-        try_again(join, "it does not answer, or hangs up");
-        return SYMM_OK;
-    default:
-        join->answered = said;
-        try_again(join, "a stranger answers");
-        return SYMM_OK;
-    }
-}
-
-static symm_status move_above(struct join *join, bool ready)
-{
-    bool late = symm__now() >= join->at;
-    int error;
-
-    if (join->stage == WAITING) {
-        if (late)
-            begin_try(join);
-        return SYMM_OK;
-    }
-    if (!ready) {
-        if (late && join->stage != OPEN)
-            try_again(join, "it does not answer");
-        return SYMM_OK;
-    }
-    if (join->stage == ASKED)
-        return move_asked(join);
-    if (join->stage == OPEN)
-        return hear_above(join);
-    error = symm__connect_error(join->fd);
-    join->stage = ASKED;
-    if (error != 0)
-        try_again(join, strerror(error));
-    else if (!symm__auth_ask(&join->protocol, &join->auth, join->fd,
-                             (uint32_t)join->as->ranks[0], join->placed))
-        try_again(join, "it hung up");
-    return SYMM_OK;
-}
-
-static symm_status not_reached(const struct join *join)
-{
-    if (join->answered == SYMM_AUTH_KEY)
-        return symm__fail(SYMM_ERR_REFUSED,
-                          "what listens at %s does not know the job's secret: give all "
-                          "hosts the same SYMM_JOB_SECRET, and each job a port of its "
-                          "own (SYMM_BOOTSTRAP_PORT)",
-                          join->as->root);
-    if (join->answered == SYMM_AUTH_VERSION)
-        return symm__fail(SYMM_ERR_REFUSED,
-                          "rank 0 at %s has another version of libsymm: install the "
-                          "same on all hosts",
-                          join->as->root);
-    if (join->answered != SYMM_AUTH_WAIT)
-        return symm__fail(SYMM_ERR_REFUSED,
-                          "what listens at %s is no rank 0 that starts: give the job a "
-                          "port that no other program uses (SYMM_BOOTSTRAP_PORT)",
-                          join->as->root);
-    if (join->stage == OPEN)
-        return symm__fail(SYMM_ERR_TIMEOUT,
-                          "rank %d has joined the job at %s, but not all ranks have "
-                          "within %.3g s",
-                          join->as->rank, join->as->root, symm__now() - join->start);
-    return symm__fail(
-        SYMM_ERR_TIMEOUT,
-        "rank %d cannot reach %s at %s (%s) within %.3g s; is rank 0 not "
-        "started, is the port another one (SYMM_BOOTSTRAP_PORT), or does a "
-        "firewall stand between?",
-        join->as->rank, join->placed ? "the host above" : "rank 0", join->as->root,
-        join->why, symm__now() - join->start);
-}
-
 /* ---- Together ---------------------------------------------------------------------- */
 
 static void serve_all(struct join *join, struct symm_acceptor *acceptor)
@@ -703,7 +397,8 @@ static symm_status turn(struct join *join, struct pollfd *polls)
     if (is_root(join))
         (void)symm__acceptor_serve(&join->joiners, polls + 1 + children, joiners);
     if (!is_root(join)) {
-        symm_status status = move_above(join, join->fd >= 0 && polls[0].revents);
+        symm_status status =
+            symm__tree_move_above(join, join->fd >= 0 && polls[0].revents);
 
         if (status != SYMM_OK)
             return status;
@@ -765,7 +460,7 @@ static symm_status run(struct join *join, struct pollfd *polls)
         if (as->failed != SYMM_OK && symm__now() >= join->start + FAILED_SECONDS)
             break;
         if (symm__now() >= deadline(join))
-            status = is_root(join) ? missing(join) : not_reached(join);
+            status = is_root(join) ? missing(join) : symm__tree_not_reached(join);
         else
             status = turn(join, polls);
     }
@@ -795,7 +490,7 @@ static symm_status open_root(struct join *join, int *listener)
     join->number_of = malloc((size_t)as->size * sizeof(*join->number_of));
     if (!join->places || !join->number_of || !ranks) {
         free(ranks);
-        return no_memory(join);
+        return symm__tree_no_memory(join);
     }
     for (int r = 0; r < as->size; r++)
         join->number_of[r] = -1;
@@ -806,7 +501,7 @@ static symm_status open_root(struct join *join, int *listener)
     free(ranks);
     if (join->come == as->size) {
         join->table = table_make(join, SYMM_OK);
-        return join->table ? SYMM_OK : no_memory(join);
+        return join->table ? SYMM_OK : symm__tree_no_memory(join);
     }
     /* At all addresses: the name may have another one here than elsewhere. */
     symm__address_any(&any);
@@ -817,7 +512,8 @@ static symm_status open_root(struct join *join, int *listener)
             "rank 0 listening for the job's hosts at the port of %s "
             "(SYMM_BOOTSTRAP_PORT names another one)",
             as->root);
-    return acceptor_begin(join, &join->joiners, *listener) ? SYMM_OK : no_memory(join);
+    return acceptor_begin(join, &join->joiners, *listener) ? SYMM_OK
+                                                           : symm__tree_no_memory(join);
 }
 
 symm_status symm__tree_join(const struct symm_tree_join *as)
@@ -841,7 +537,7 @@ symm_status symm__tree_join(const struct symm_tree_join *as)
                             as->root, wrong);
     else if (!polls || (as->listener >= 0 &&
                         !acceptor_begin(&join, &join.children, as->listener)))
-        status = no_memory(&join);
+        status = symm__tree_no_memory(&join);
     if (status == SYMM_OK && is_root(&join))
         status = open_root(&join, &listener);
     if (status == SYMM_OK)
