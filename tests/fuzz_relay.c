@@ -193,7 +193,7 @@ static void guest(struct world *world, struct fuzz_line *line)
     uint32_t from = (uint32_t)fuzz_number(line, 0),
              about = (uint32_t)fuzz_number(line, 0);
     struct symm_auth_protocol protocol = {.magic = 0x53594d52u,
-                                          .version = 1,
+                                          .version = 2,
                                           .key = fuzz_number(line, 0) ? other
                                                                       : world->key};
     struct sockaddr_in at = {.sin_family = AF_INET,

@@ -99,7 +99,7 @@ static int connect_now(struct side *side)
 static void prove(int fd, bool asks, uint32_t from, uint32_t about, bool other)
 {
     struct symm_auth_protocol protocol = {
-        .magic = 0x53594d4eu, .version = 3, .key = keys[other]};
+        .magic = 0x53594d4eu, .version = 4, .key = keys[other]};
     struct symm_auth auth = {.stage = SYMM_AUTH_HANDSHAKE};
     enum symm_auth_said said = SYMM_AUTH_WAIT;
 

@@ -96,8 +96,8 @@ static void welcome(struct store *store, const struct fields *fields)
                                       .nonce = "store"};
     store->welcome.proof =
         symm__store_hash(secret, SYMM_STORE_PROOF_WELCOME, &store->client,
-                         &store->welcome.hello, NULL, 0, NULL, 0) ^
-        (uint64_t)fields->proof;
+                         &store->welcome.hello, NULL, 0, NULL, 0);
+    store->welcome.proof.bytes[0] ^= (uint8_t)fields->proof;
     send_some(store, &store->welcome, sizeof(store->welcome), fields->cut);
 }
 
@@ -107,11 +107,11 @@ static void reply(struct store *store, int64_t status, int64_t bytes,
     struct symm_store_reply head = {.magic = htonl((uint32_t)fields->magic),
                                     .status = htonl((uint32_t)status),
                                     .bytes = htonl((uint32_t)bytes)};
-    uint8_t out[sizeof(uint64_t) + sizeof(head) + DATA_MOST];
     const size_t data = (size_t)fields->data;
     struct symm_siphash hash = symm__siphash_begin(secret);
     struct symm_store_request request;
-    uint64_t digest, proof;
+    struct symm_siphash_tag digest, proof;
+    uint8_t out[sizeof(proof) + sizeof(head) + DATA_MOST];
 
     hear(store, &request, sizeof(request));
     memcpy(out + sizeof(proof), &head, sizeof(head));
@@ -119,8 +119,8 @@ static void reply(struct store *store, int64_t status, int64_t bytes,
     symm__siphash_add(&hash, out + sizeof(proof), sizeof(head) + data);
     digest = symm__siphash_end(&hash);
     proof = symm__store_hash(secret, SYMM_STORE_PROOF_REPLY, &store->client,
-                             &store->welcome.hello, &digest, sizeof(digest), NULL, 0) ^
-            (uint64_t)fields->proof;
+                             &store->welcome.hello, &digest, sizeof(digest), NULL, 0);
+    proof.bytes[0] ^= (uint8_t)fields->proof;
     memcpy(out, &proof, sizeof(proof));
     send_some(store, out, sizeof(proof) + sizeof(head) + data, fields->cut);
 }

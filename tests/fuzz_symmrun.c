@@ -237,8 +237,8 @@ static void ask(struct client *client, struct fuzz_line *line)
 
     request.proof = symm__store_hash(secret, SYMM_STORE_PROOF_REQUEST, &client->hello,
                                      &client->welcome.hello, &request, sizeof(request),
-                                     block(), (size_t)fields.data) ^
-                    (uint64_t)fields.proof;
+                                     block(), (size_t)fields.data);
+    request.proof.bytes[0] ^= (uint8_t)fields.proof;
     if (client->bytes < 0) /* the first request counts, as it goes */
         client->bytes = (uint32_t)bytes;
     memcpy(message, &request, sizeof(request)); /* in one: a second part would wait */
@@ -322,7 +322,7 @@ static void follow(struct stage *stage, struct fuzz_line *line)
 static void check_answer(const struct client *client)
 {
     struct {
-        uint64_t proof;
+        struct symm_siphash_tag proof;
         struct symm_store_reply reply;
     } answer;
 

@@ -24,7 +24,7 @@ static double root_seconds = 0.3, child_seconds = 0.03;
 
 static const uint8_t key[SYMM_SECRET_BYTES] = "fuzz_tree";
 static const struct symm_auth_protocol protocol = {
-    .magic = 0x53594d4a, .version = 1, .key = key};
+    .magic = 0x53594d4a, .version = 2, .key = key};
 
 struct other {
     struct fuzz_script script;
@@ -145,7 +145,7 @@ static void end_root(struct other *other)
         struct symm_relay_message *join;
         char text[80];
         struct fuzz_line line;
-        int length = snprintf(text, sizeof(text), "i:%d i:1 i:%d i:1 a:4 i:%d z:%d",
+        int length = snprintf(text, sizeof(text), "i:%d i:1 i:%d i:2 a:4 i:%d z:%d",
                               other->size, ENTRY_BYTES, rank, ENTRY_BYTES);
 
         line = (struct fuzz_line){text, text + length};

@@ -5,6 +5,7 @@
  * have not done so.
  */
 /* ctest: cost 2 */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -26,7 +27,7 @@
 #include "net/seqpacket.h"
 #include "util/clock.h"
 
-#define WIRE 112 /* bytes of all five messages */
+#define WIRE 160 /* bytes of all five messages */
 
 static const uint8_t good_key[SYMM_SIPHASH_KEY] = "0123456789abcde";
 static const uint8_t bad_key[SYMM_SIPHASH_KEY] = "0123456789abcdf";
@@ -139,7 +140,7 @@ static void test_cut(void **state)
         ends_meet(&ends, cut, WIRE);
         assert_int_not_equal(ends.said[1], SYMM_AUTH_DONE);
         assert_int_equal(ends.said[0],
-                         cut < WIRE - 8 ? SYMM_AUTH_GONE : SYMM_AUTH_DONE);
+                         cut < WIRE - 16 ? SYMM_AUTH_GONE : SYMM_AUTH_DONE);
         ends_close(&ends);
     }
 }
@@ -153,7 +154,7 @@ static void test_altered(void **state)
         ends_open(&ends);
         ends_meet(&ends, WIRE, flip);
         assert_int_not_equal(ends.said[1], SYMM_AUTH_DONE);
-        if (flip < WIRE - 8)
+        if (flip < WIRE - 16)
             assert_int_not_equal(ends.said[0], SYMM_AUTH_DONE);
         ends_close(&ends);
     }
@@ -184,6 +185,31 @@ static void test_others(void **state)
     assert_int_equal(send(ends.relay[0], "SSH-", 4, 0), 4);
     hear(&ends, 0);
     assert_int_equal(ends.said[0], SYMM_AUTH_FOREIGN);
+    ends_close(&ends);
+}
+
+/* A peer of another version learns so, though its messages are shorter: 40 and 48 bytes, as they were
+ * with a hash of 64 bits. */
+static void test_older(void **state)
+{
+    const uint32_t old[12] = {htonl(protocol.magic), htonl(protocol.version - 1)};
+    struct ends ends;
+    uint32_t heard[12];
+
+    (void)state;
+    ends_open(&ends);
+    assert_int_equal(send(ends.relay[1], old, 40, 0), 40);
+    hear(&ends, 1);
+    assert_int_equal(ends.said[1], SYMM_AUTH_VERSION);
+    assert_true(recv(ends.relay[1], heard, sizeof(heard), 0) == (ssize_t)sizeof(heard));
+    assert_int_equal(ntohl(heard[0]), protocol.magic);
+    assert_int_equal(ntohl(heard[1]), protocol.version);
+    ends_close(&ends);
+    ends_open(&ends);
+    assert_true(symm__auth_ask(&protocol, &ends.auth[0], ends.fd[0], 3, 5));
+    assert_int_equal(send(ends.relay[0], old, 48, 0), 48);
+    hear(&ends, 0);
+    assert_int_equal(ends.said[0], SYMM_AUTH_VERSION);
     ends_close(&ends);
 }
 
@@ -389,10 +415,11 @@ static void test_keep(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_proof),    cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_altered),  cmocka_unit_test(test_others),
-        cmocka_unit_test(test_repeated), cmocka_unit_test(test_room),
-        cmocka_unit_test(test_leave),    cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_proof),   cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_altered), cmocka_unit_test(test_others),
+        cmocka_unit_test(test_older),   cmocka_unit_test(test_repeated),
+        cmocka_unit_test(test_room),    cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_keep),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void test_joins(void **state)
     must_give("child 7 1\nwait\nPLACE i:9 i:0 a:4\nclose\nconnect\nwait\n"
               "TABLE rank=10 z:80\n",
               SYMM_OK, "");
-    must_give("root 1\nconnect 1\nJOIN i:2 i:1 i:8 i:1 a:4 i:1 z:8\nwait\n", SYMM_OK,
+    must_give("root 1\nconnect 1\nJOIN i:2 i:1 i:8 i:2 a:4 i:1 z:8\nwait\n", SYMM_OK,
               "");
 }
 
@@ -67,9 +67,9 @@ static void test_table(void **state)
 static void test_list(void **state)
 {
     (void)state;
-    must_give("root 3\nconnect 1\nJOIN i:4 i:3 i:8 i:1 a:4 i:1 i:1 i:1 z:24\nwait\n",
+    must_give("root 3\nconnect 1\nJOIN i:4 i:3 i:8 i:2 a:4 i:1 i:1 i:1 z:24\nwait\n",
               SYMM_OK, "");
-    must_give("root 3\nconnect 1\nJOIN i:4 i:2 i:8 i:1 a:4 i:2 i:1 z:16\nwait\n",
+    must_give("root 3\nconnect 1\nJOIN i:4 i:2 i:8 i:2 a:4 i:2 i:1 z:16\nwait\n",
               SYMM_OK, "");
 }
 

@@ -20,16 +20,27 @@
 
 static const uint8_t good_key[SYMM_SIPHASH_KEY] = "0123456789abcde";
 
-/* The vectors of SipHash's authors: key 00 01 .. 0f, input 00 01 .. */
+/* The vectors of SipHash's authors for tags of 128 bits: key 00 01 .. 0f, input 00 01 .. */
 static void test_hash(void **state)
 {
     static const struct {
         size_t bytes;
-        uint64_t hash;
-    } vectors[] = {{0, 0x726fdb47dd0e0e31u},
-                   {1, 0x74f839c593dc67fdu},
-                   {8, 0x93f5f5799a932462u},
-                   {15, 0xa129ca6149be45e5u}};
+        struct symm_siphash_tag tag;
+    } vectors[] = {{0,
+                    {{0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6, 0x6d, 0xf6, 0x72,
+                      0x14, 0xc7, 0x55, 0x02, 0x93}}},
+                   {1,
+                    {{0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44, 0x34, 0x76, 0x59,
+                      0x11, 0x9b, 0x22, 0xfc, 0x45}}},
+                   {7,
+                    {{0xa1, 0xf1, 0xeb, 0xbe, 0xd8, 0xdb, 0xc1, 0x53, 0xc0, 0xb8, 0x4a,
+                      0xa6, 0x1f, 0xf0, 0x82, 0x39}}},
+                   {8,
+                    {{0x3b, 0x62, 0xa9, 0xba, 0x62, 0x58, 0xf5, 0x61, 0x0f, 0x83, 0xe2,
+                      0x64, 0xf3, 0x14, 0x97, 0xb4}}},
+                   {15,
+                    {{0x54, 0x93, 0xe9, 0x99, 0x33, 0xb0, 0xa8, 0x11, 0x7e, 0x08, 0xec,
+                      0x0f, 0x97, 0xcf, 0xc3, 0xd9}}}};
     uint8_t key[16], data[64];
 
     (void)state;
@@ -38,11 +49,19 @@ static void test_hash(void **state)
     memcpy(key, data, sizeof(key));
     for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
         struct symm_siphash hash = symm__siphash_begin(key);
+        struct symm_siphash_tag tag = symm__siphash(key, data, vectors[i].bytes), other;
 
-        assert_true(symm__siphash(key, data, vectors[i].bytes) == vectors[i].hash);
+        assert_memory_equal(&tag, &vectors[i].tag, sizeof(tag));
         for (size_t b = 0; b < vectors[i].bytes; b++) /* in parts it is the same */
             symm__siphash_add(&hash, data + b, 1);
-        assert_true(symm__siphash_end(&hash) == vectors[i].hash);
+        tag = symm__siphash_end(&hash);
+        assert_memory_equal(&tag, &vectors[i].tag, sizeof(tag));
+        for (int bit = 0; bit < 8 * SYMM_SIPHASH_TAG; bit++) {
+            other = tag;
+            other.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            assert_false(symm__siphash_equal(&tag, &other));
+        }
+        assert_true(symm__siphash_equal(&tag, &vectors[i].tag));
     }
 }
 

@@ -17,7 +17,7 @@
 #include "util/status.h"
 
 #define CHECK_MAGIC    0x53594d43u /* "SYMC" */
-#define CHECK_VERSION  1u
+#define CHECK_VERSION  2u
 #define CHECK_SECONDS  10.0 /* by default */
 #define CHECK_MOST     3600.0
 #define RETRY_SECONDS  0.05

@@ -5,6 +5,7 @@
  *
  * Guarantees that no sentence shows a secret. Refuses a file of a secret that others may read.
  */
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -167,12 +168,11 @@ symm_status symm__job_no_secret(void)
 void symm__job_series_key(const uint8_t secret[SYMM_SECRET_BYTES], uint64_t series,
                           enum symm_series_use use, uint8_t key[SYMM_SECRET_BYTES])
 {
-    for (uint64_t half = 0; half < 2; half++) {
-        const uint64_t text[2] = {series, 2 * (uint64_t)use + half};
-        const uint64_t hash = symm__siphash(secret, text, sizeof(text));
+    const uint64_t text[2] = {htobe64(series), htobe64((uint64_t)use)};
+    const struct symm_siphash_tag tag = symm__siphash(secret, text, sizeof(text));
 
-        memcpy(key + 8 * half, &hash, sizeof(hash));
-    }
+    _Static_assert(SYMM_SIPHASH_TAG == SYMM_SECRET_BYTES, "a tag is a key");
+    memcpy(key, tag.bytes, SYMM_SECRET_BYTES);
 }
 
 symm_status symm__job_network(struct symm_job *job)

@@ -180,6 +180,7 @@ static bool greet(struct session *session)
     const struct symm_store_handshake *mine = &session->mine,
                                       *theirs = &session->theirs;
     struct symm_store_welcome welcome;
+    struct symm_siphash_tag proof;
 
     session->mine = (struct symm_store_handshake){.magic = htonl(SYMM_STORE_MAGIC),
                                                   .version = htonl(SYMM_STORE_VERSION)};
@@ -189,9 +190,9 @@ static bool greet(struct session *session)
         !transfer(session, false, &welcome, sizeof(welcome)))
         return false;
     session->theirs = welcome.hello;
-    return (welcome.proof == symm__store_hash(session->exchange->secret,
-                                              SYMM_STORE_PROOF_WELCOME, mine, theirs,
-                                              NULL, 0, NULL, 0) &&
+    proof = symm__store_hash(session->exchange->secret, SYMM_STORE_PROOF_WELCOME, mine,
+                             theirs, NULL, 0, NULL, 0);
+    return (symm__siphash_equal(&welcome.proof, &proof) &&
             theirs->magic == mine->magic && theirs->version == mine->version) ||
            failed(session, no_store(session->exchange));
 }
@@ -217,19 +218,20 @@ static bool send_request(struct session *session)
 }
 
 /* Whether `proof`, the hash before the reply, proves that the store sent the reply. */
-static bool reply_is_true(const struct session *session, uint64_t proof,
+static bool reply_is_true(const struct session *session,
+                          const struct symm_siphash_tag *proof,
                           const struct symm_store_reply *reply, size_t bytes)
 {
     const uint8_t *secret = session->exchange->secret;
     struct symm_siphash hash = symm__siphash_begin(secret);
-    uint64_t digest;
+    struct symm_siphash_tag digest;
 
     symm__siphash_add(&hash, reply, sizeof(*reply));
     symm__siphash_add(&hash, session->reply, bytes);
     digest = symm__siphash_end(&hash);
-    return proof == symm__store_hash(secret, SYMM_STORE_PROOF_REPLY, &session->mine,
-                                     &session->theirs, &digest, sizeof(digest), NULL,
-                                     0);
+    digest = symm__store_hash(secret, SYMM_STORE_PROOF_REPLY, &session->mine,
+                              &session->theirs, &digest, sizeof(digest), NULL, 0);
+    return symm__siphash_equal(proof, &digest);
 }
 
 static bool read_reply(struct session *session)
@@ -237,7 +239,7 @@ static bool read_reply(struct session *session)
     const struct symm_store_exchange *exchange = session->exchange;
     struct symm_store_reply reply;
     size_t expected = (size_t)exchange->size;
-    uint64_t proof;
+    struct symm_siphash_tag proof;
     uint32_t said;
 
     if (!transfer(session, false, &proof, sizeof(proof)) ||
@@ -252,7 +254,7 @@ static bool read_reply(struct session *session)
         return failed(session, no_store(exchange));
     if (!transfer(session, false, session->reply, expected))
         return false;
-    if (!reply_is_true(session, proof, &reply, expected))
+    if (!reply_is_true(session, &proof, &reply, expected))
         return failed(session, no_store(exchange));
     if (said == SYMM_STORE_REPLY_TIMEOUT)
         return failed(session, missing_ranks(exchange, session->reply));

@@ -10,7 +10,7 @@
 #include "relay/link.h"
 
 #define TREE_MAGIC    0x53594d4au /* "SYMJ" */
-#define TREE_VERSION  1u
+#define TREE_VERSION  2u
 #define RETRY_SECONDS 0.01 /* before the next try to connect; doubles */
 
 /* What JOIN begins with; the ranks, and their entries, follow. */

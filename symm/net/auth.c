@@ -4,38 +4,38 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
-#include <endian.h>
 #include <errno.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
-static_assert(sizeof(struct symm_auth_handshake) == 40 &&
-                  sizeof(struct symm_auth_answer) == 48,
+static_assert(sizeof(struct symm_auth_handshake) == 48 &&
+                  sizeof(struct symm_auth_answer) == 64,
               "the layout on the wire");
 
 /* The letter that is hashed first in the proof of each stage's message. */
 static const char letters[] = {
     [SYMM_AUTH_PROOF] = 'b', [SYMM_AUTH_CONFIRM] = 'c', [SYMM_AUTH_FINISH] = 'd'};
 
-static uint64_t prove(const struct symm_auth_protocol *protocol,
-                      const struct symm_auth *auth, char what)
+static struct symm_siphash_tag prove(const struct symm_auth_protocol *protocol,
+                                     const struct symm_auth *auth, char what)
 {
     struct symm_siphash hash = symm__siphash_begin(protocol->key);
 
     symm__siphash_add(&hash, &what, 1);
     symm__siphash_add(&hash, &auth->first, sizeof(auth->first));
     symm__siphash_add(&hash, &auth->second, sizeof(auth->second));
-    return htobe64(symm__siphash_end(&hash));
+    return symm__siphash_end(&hash);
 }
 
-static uint64_t handshake_hash(const struct symm_auth_protocol *protocol,
-                               const struct symm_auth_handshake *handshake)
+static struct symm_siphash_tag
+handshake_hash(const struct symm_auth_protocol *protocol,
+               const struct symm_auth_handshake *handshake)
 {
     struct symm_siphash hash = symm__siphash_begin(protocol->key);
 
     symm__siphash_add(&hash, "g", 1);
     symm__siphash_add(&hash, handshake, offsetof(struct symm_auth_handshake, hash));
-    return htobe64(symm__siphash_end(&hash));
+    return symm__siphash_end(&hash);
 }
 
 static bool handshake_make(const struct symm_auth_protocol *protocol, uint32_t from,
@@ -93,9 +93,10 @@ bool symm__auth_is_new(struct symm_auth_nonces *nonces,
 void symm__auth_key(const struct symm_auth_protocol *protocol,
                     const struct symm_auth *auth, uint8_t key[SYMM_SIPHASH_KEY])
 {
-    uint64_t halves[2] = {prove(protocol, auth, 'k'), prove(protocol, auth, 'l')};
+    const struct symm_siphash_tag tag = prove(protocol, auth, 'k');
 
-    memcpy(key, halves, SYMM_SIPHASH_KEY);
+    static_assert(SYMM_SIPHASH_TAG == SYMM_SIPHASH_KEY, "a tag is a key");
+    memcpy(key, tag.bytes, SYMM_SIPHASH_KEY);
 }
 
 /* Reads towards a message of so many bytes. ASKED: it is here. */
@@ -114,10 +115,13 @@ static enum symm_auth_said take(const struct symm_auth_protocol *protocol,
             return SYMM_AUTH_WAIT;
         else if (got == 0 || errno != EINTR)
             return SYMM_AUTH_GONE;
-        /* Another program may send fewer bytes and wait, so the magic is checked early. */
+        /* Another program or version may send fewer bytes and wait. */
         if (first && auth->used >= sizeof(uint32_t) &&
             ntohl(auth->in.handshake.magic) != protocol->magic)
             return SYMM_AUTH_FOREIGN;
+        if (first && auth->used >= 2 * sizeof(uint32_t) &&
+            ntohl(auth->in.handshake.version) != protocol->version)
+            return SYMM_AUTH_VERSION;
     }
     auth->used = 0;
     return SYMM_AUTH_ASKED;
@@ -126,27 +130,24 @@ static enum symm_auth_said take(const struct symm_auth_protocol *protocol,
 static enum symm_auth_said hear_handshake(const struct symm_auth_protocol *protocol,
                                           struct symm_auth *auth, int fd)
 {
-    enum symm_auth_said said = SYMM_AUTH_ASKED;
+    struct symm_siphash_tag hash;
 
     auth->first = auth->in.handshake;
-    if (ntohl(auth->first.version) != protocol->version)
-        said = SYMM_AUTH_VERSION;
-    else if (auth->first.hash != handshake_hash(protocol, &auth->first))
-        said = SYMM_AUTH_KEY;
-    if (said != SYMM_AUTH_ASKED)
-        (void)symm__auth_answer(protocol, auth, fd, 0, 0);
-    return said;
+    hash = handshake_hash(protocol, &auth->first);
+    if (symm__siphash_equal(&auth->first.hash, &hash))
+        return SYMM_AUTH_ASKED;
+    (void)symm__auth_answer(protocol, auth, fd, 0, 0);
+    return SYMM_AUTH_KEY;
 }
 
 static enum symm_auth_said hear_answer(const struct symm_auth_protocol *protocol,
                                        struct symm_auth *auth, int fd)
 {
-    uint64_t proof;
+    struct symm_siphash_tag proof;
 
     auth->second = auth->in.answer.handshake;
-    if (ntohl(auth->second.version) != protocol->version)
-        return SYMM_AUTH_VERSION;
-    if (auth->in.answer.proof != prove(protocol, auth, 'a'))
+    proof = prove(protocol, auth, 'a');
+    if (!symm__siphash_equal(&auth->in.answer.proof, &proof))
         return SYMM_AUTH_KEY;
     proof = prove(protocol, auth, 'b');
     auth->stage = SYMM_AUTH_CONFIRM;
@@ -161,15 +162,18 @@ enum symm_auth_said symm__auth_hear(const struct symm_auth_protocol *protocol,
                          : stage == SYMM_AUTH_ANSWER  ? sizeof(auth->in.answer)
                                                       : sizeof(auth->in.proof);
     enum symm_auth_said said = take(protocol, auth, fd, bytes);
-    uint64_t next;
+    struct symm_siphash_tag next;
 
+    if (said == SYMM_AUTH_VERSION && stage == SYMM_AUTH_HANDSHAKE)
+        (void)symm__auth_answer(protocol, auth, fd, 0, 0);
     if (said != SYMM_AUTH_ASKED)
         return said;
     if (stage == SYMM_AUTH_HANDSHAKE)
         return hear_handshake(protocol, auth, fd);
     if (stage == SYMM_AUTH_ANSWER)
         return hear_answer(protocol, auth, fd);
-    if (auth->in.proof != prove(protocol, auth, letters[stage]))
+    next = prove(protocol, auth, letters[stage]);
+    if (!symm__siphash_equal(&auth->in.proof, &next))
         return SYMM_AUTH_KEY;
     if (stage == SYMM_AUTH_FINISH)
         return SYMM_AUTH_DONE;

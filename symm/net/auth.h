@@ -16,7 +16,8 @@
  * end that connects may try again whenever the connection is lost before `confirm`. The other
  * end counts the connection only after `finish`, so that neither end adopts it alone. A
  * stranger whose magic is right gets an answer before it is refused, which shows it what does
- * not fit. Nothing here waits.
+ * not fit. Magic and version are looked at before the rest has come: in another version the rest may
+ * be shorter. Nothing here waits.
  */
 #ifndef SYMM_NET_AUTH_H
 #define SYMM_NET_AUTH_H
@@ -41,12 +42,12 @@ struct symm_auth_handshake {
     uint32_t from;  /* the end's number */
     uint32_t about; /* what the protocol has the other end check */
     uint8_t nonce[SYMM_AUTH_NONCE];
-    uint64_t hash; /* over the fields before it */
+    struct symm_siphash_tag hash; /* over the fields before it */
 };
 
 struct symm_auth_answer {
     struct symm_auth_handshake handshake;
-    uint64_t proof;
+    struct symm_siphash_tag proof;
 };
 
 /* Which message is to follow. */
@@ -77,7 +78,7 @@ struct symm_auth {
     union {
         struct symm_auth_handshake handshake;
         struct symm_auth_answer answer;
-        uint64_t proof;
+        struct symm_siphash_tag proof;
         uint8_t bytes[sizeof(struct symm_auth_answer)];
     } in;
 };

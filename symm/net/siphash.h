@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * siphash.h - SipHash-2-4 (Aumasson, Bernstein 2012): a keyed hash of 64 bits.
+ * siphash.h - SipHash-2-4 (Aumasson, Bernstein 2012) with its tag of 128 bits: a keyed hash.
  *
  * What a job's secret is used for on a network: a process that knows it proves so without
  * showing it (a nonce of each side is hashed), and each message carries a hash that only the
  * two ends can make. It protects against strangers who connect, send or alter messages. It does not
- * hide what is sent, and nothing protects an engine's own traffic. A forger's chance is 2^-64
+ * hide what is sent, and nothing protects an engine's own traffic. A forger's chance is 2^-128
  * a try, and a connection ends at the first wrong one.
  */
 #ifndef SYMM_NET_SIPHASH_H
 #define SYMM_NET_SIPHASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #define SYMM_SIPHASH_KEY 16 /* bytes */
+#define SYMM_SIPHASH_TAG 16
+
+/* What a hash comes to; the same bytes on each machine. A key may be made of it. */
+struct symm_siphash_tag {
+    uint8_t bytes[SYMM_SIPHASH_TAG];
+};
 
 /* A hash in the making: parts may be of any size. */
 struct symm_siphash {
@@ -68,7 +75,7 @@ static inline struct symm_siphash symm__siphash_begin(const uint8_t *key)
     uint64_t low = symm__siphash_word(key), high = symm__siphash_word(key + 8);
 
     return (struct symm_siphash){
-        .v = {low ^ 0x736f6d6570736575u, high ^ 0x646f72616e646f6du,
+        .v = {low ^ 0x736f6d6570736575u, high ^ 0x646f72616e646f6du ^ 0xee,
               low ^ 0x6c7967656e657261u, high ^ 0x7465646279746573u}};
 }
 
@@ -94,24 +101,47 @@ static inline void symm__siphash_add(struct symm_siphash *hash, const void *data
     }
 }
 
-static inline uint64_t symm__siphash_end(struct symm_siphash *hash)
+static inline struct symm_siphash_tag symm__siphash_end(struct symm_siphash *hash)
 {
+    struct symm_siphash_tag tag;
     uint8_t last[8] = {0};
 
     memcpy(last, hash->tail, hash->bytes % 8);
     last[7] = (uint8_t)hash->bytes;
     symm__siphash_take(hash, last);
-    hash->v[2] ^= 0xff;
-    symm__siphash_rounds(hash->v, 4);
-    return hash->v[0] ^ hash->v[1] ^ hash->v[2] ^ hash->v[3];
+    for (int half = 0; half < 2; half++) {
+        uint64_t word;
+
+        if (half == 0)
+            hash->v[2] ^= 0xee;
+        else
+            hash->v[1] ^= 0xdd;
+        symm__siphash_rounds(hash->v, 4);
+        word = hash->v[0] ^ hash->v[1] ^ hash->v[2] ^ hash->v[3];
+        for (int i = 0; i < 8; i++)
+            tag.bytes[8 * half + i] = (uint8_t)(word >> 8 * i);
+    }
+    return tag;
 }
 
-static inline uint64_t symm__siphash(const uint8_t *key, const void *data, size_t bytes)
+static inline struct symm_siphash_tag symm__siphash(const uint8_t *key,
+                                                    const void *data, size_t bytes)
 {
     struct symm_siphash hash = symm__siphash_begin(key);
 
     symm__siphash_add(&hash, data, bytes);
     return symm__siphash_end(&hash);
+}
+
+/* Takes as long for each tag: how many bytes of a forged one are right does not show. */
+static inline bool symm__siphash_equal(const struct symm_siphash_tag *a,
+                                       const struct symm_siphash_tag *b)
+{
+    unsigned differ = 0;
+
+    for (int i = 0; i < SYMM_SIPHASH_TAG; i++)
+        differ |= (unsigned)a->bytes[i] ^ b->bytes[i];
+    return differ == 0;
 }
 
 #endif

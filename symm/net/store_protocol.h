@@ -18,13 +18,11 @@
 #ifndef SYMM_NET_STORE_PROTOCOL_H
 #define SYMM_NET_STORE_PROTOCOL_H
 
-#include <endian.h>
-
 #include "net/siphash.h"
 #include "symm/symm.h"
 
 #define SYMM_STORE_MAGIC        0x53594d53u /* "SYMS" */
-#define SYMM_STORE_VERSION      2u
+#define SYMM_STORE_VERSION      3u
 #define SYMM_STORE_SECRET_BYTES 16
 #define SYMM_STORE_BLOCK_MAX    4096u /* bytes that a rank gives */
 #define SYMM_STORE_RANKS_MAX    4096u
@@ -38,15 +36,15 @@ struct symm_store_handshake { /* the client's, first */
 
 struct symm_store_welcome { /* the server's */
     struct symm_store_handshake hello;
-    uint64_t proof; /* SYMM_STORE_PROOF_WELCOME over no data */
+    struct symm_siphash_tag proof; /* SYMM_STORE_PROOF_WELCOME over no data */
 };
 
 struct symm_store_request { /* then `bytes` bytes: the rank's block */
     uint32_t rank, size;
     uint32_t bytes;      /* the same on all ranks; at most SYMM_STORE_BLOCK_MAX */
     uint32_t timeout_ms; /* the server answers by then */
-    uint64_t
-        proof; /* SYMM_STORE_PROOF_REQUEST over this with a proof of 0, and the block */
+    /* SYMM_STORE_PROOF_REQUEST over this with a proof of 0, and the block */
+    struct symm_siphash_tag proof;
 };
 
 /* X(NAME, value, meaning) */
@@ -65,8 +63,8 @@ enum symm_store_reply_status {
 #undef SYMM_STORE_REPLY_ENUM
 };
 
-/* VERSION answers a hello without a hash, as in version 1. Before every other reply come 8
- * bytes: SYMM_STORE_PROOF_REPLY over the symm__siphash of the reply and the bytes after it. */
+/* VERSION answers a hello without a hash, as in version 1. Before every other reply comes a tag:
+ * SYMM_STORE_PROOF_REPLY over the symm__siphash of the reply and the bytes after it. */
 struct symm_store_reply { /* then `bytes` bytes */
     uint32_t magic, status;
     uint32_t bytes; /* OK: size x the blocks' bytes; TIMEOUT: size; else 0 */
@@ -74,8 +72,8 @@ struct symm_store_reply { /* then `bytes` bytes */
 };
 
 _Static_assert(sizeof(struct symm_store_handshake) == 24, "the hello's layout");
-_Static_assert(sizeof(struct symm_store_welcome) == 32, "the welcome's layout");
-_Static_assert(sizeof(struct symm_store_request) == 24, "the request's layout");
+_Static_assert(sizeof(struct symm_store_welcome) == 40, "the welcome's layout");
+_Static_assert(sizeof(struct symm_store_request) == 32, "the request's layout");
 _Static_assert(sizeof(struct symm_store_reply) == 16, "the reply's layout");
 
 /* The step that a hash proves; part of its input, so that no step's hash fits another. */
@@ -85,13 +83,12 @@ enum symm_store_proof {
     SYMM_STORE_PROOF_REPLY = 'r'
 };
 
-/* A hash keyed by the secret over the step, both nonces and two parts; in network order. */
-static inline uint64_t symm__store_hash(const uint8_t *secret,
-                                        enum symm_store_proof step,
-                                        const struct symm_store_handshake *client,
-                                        const struct symm_store_handshake *server,
-                                        const void *first, size_t first_bytes,
-                                        const void *second, size_t second_bytes)
+/* A hash keyed by the secret over the step, both nonces and two parts. */
+static inline struct symm_siphash_tag
+symm__store_hash(const uint8_t *secret, enum symm_store_proof step,
+                 const struct symm_store_handshake *client,
+                 const struct symm_store_handshake *server, const void *first,
+                 size_t first_bytes, const void *second, size_t second_bytes)
 {
     struct symm_siphash hash = symm__siphash_begin(secret);
     const char letter = (char)step;
@@ -102,7 +99,7 @@ static inline uint64_t symm__store_hash(const uint8_t *secret,
     symm__siphash_add(&hash, server, sizeof(*server));
     symm__siphash_add(&hash, first, first_bytes);
     symm__siphash_add(&hash, second, second_bytes);
-    return htobe64(symm__siphash_end(&hash));
+    return symm__siphash_end(&hash);
 }
 
 /* One rank's part in an exchange over the store at `address` (host:port). */

@@ -56,8 +56,9 @@ void symm__tcp_destroy(struct symm_tcp *tcp)
 }
 
 /* Over direction, number, length and bytes. */
-static uint64_t packet_hash(const struct symm_tcp *tcp, uint8_t side, uint64_t number,
-                            const uint8_t *data, size_t bytes)
+static struct symm_siphash_tag packet_hash(const struct symm_tcp *tcp, uint8_t side,
+                                           uint64_t number, const uint8_t *data,
+                                           size_t bytes)
 {
     struct symm_siphash hash = symm__siphash_begin(tcp->key);
     uint64_t wire[2] = {htobe64(number), htobe64(bytes)};
@@ -128,8 +129,8 @@ static void put_packet(struct symm_tcp *tcp, const struct iovec *parts, int part
             memcpy(at, parts[i].iov_base, parts[i].iov_len);
         at += parts[i].iov_len;
     }
-    head.hash = htobe64(
-        packet_hash(tcp, tcp->side, tcp->sent++, tcp->out + sizeof(head), bytes));
+    head.hash =
+        packet_hash(tcp, tcp->side, tcp->sent++, tcp->out + sizeof(head), bytes);
     memcpy(tcp->out, &head, sizeof(head));
     tcp->out_begin = 0;
     tcp->out_end = sizeof(head) + bytes;
@@ -182,9 +183,10 @@ static enum symm_seqpacket fill(struct symm_tcp *tcp, size_t *bytes)
             tcp->broken = ntohl(head.magic) != TCP_MAGIC || *bytes > SYMM_TCP_PACKET;
             wanted += tcp->broken ? 0 : *bytes;
             if (tcp->in_bytes == sizeof(head) + *bytes && !tcp->broken) {
-                tcp->broken =
-                    be64toh(head.hash) != packet_hash(tcp, !tcp->side, tcp->received,
-                                                      tcp->in + sizeof(head), *bytes);
+                const struct symm_siphash_tag hash = packet_hash(
+                    tcp, !tcp->side, tcp->received, tcp->in + sizeof(head), *bytes);
+
+                tcp->broken = !symm__siphash_equal(&head.hash, &hash);
                 return tcp->broken ? SYMM_SEQPACKET_CUT : SYMM_SEQPACKET_OK;
             }
             if (tcp->broken)

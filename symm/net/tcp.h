@@ -25,7 +25,7 @@
 struct symm_tcp_head { /* in network byte order */
     uint32_t bytes;    /* after this head */
     uint32_t magic;
-    uint64_t hash;
+    struct symm_siphash_tag hash;
 };
 
 struct symm_tcp {

@@ -18,7 +18,7 @@
 #include "util/log.h"
 
 #define RELAY_MAGIC     0x53594d52u /* "SYMR" */
-#define RELAY_AUTH      1u
+#define RELAY_AUTH      2u
 #define RANK            0x80000000u /* in an end's number */
 #define GUESTS_MAX      64
 #define GUEST_SECONDS   2.0

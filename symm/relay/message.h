@@ -17,7 +17,7 @@
 
 #include "util/status.h"
 #define SYMM_RELAY_MAGIC   0x524d5953u /* "SYMR" */
-#define SYMM_RELAY_VERSION 2u
+#define SYMM_RELAY_VERSION 3u
 #define SYMM_RELAY_WHAT    64
 #define SYMM_RELAY_MOST    ((uint64_t)1 << 31) /* bytes of data */
 

@@ -24,7 +24,7 @@
 #include "net/auth.h"
 
 #define NODES_MAGIC   0x53594d4eu /* "SYMN" */
-#define NODES_VERSION 3u
+#define NODES_VERSION 4u
 /* Beside one for each node. They are closed before the ranks start, at 5 to 10 us each. */
 #define PENDING_MAX     256
 #define PENDING_SECONDS 5.0 /* for a connection to prove itself */

@@ -38,7 +38,7 @@ _Static_assert(SYMMRUN_SECRET_BYTES == SYMM_STORE_SECRET_BYTES, "one secret");
 struct answer {
     size_t refs;
     size_t bytes;
-    uint64_t digest; /* symm__siphash over data, once it is complete */
+    struct symm_siphash_tag digest; /* over data, once it is complete */
     bool digested;
     unsigned char data[]; /* a symm_store_reply and what follows it */
 };
@@ -52,7 +52,7 @@ struct connection {
     size_t used;   /* HANDSHAKE, ASKING: received; ANSWERED: sent, the hash included */
     uint32_t rank; /* among this node's */
     struct answer *answer;
-    uint64_t proof; /* of the answer */
+    struct symm_siphash_tag proof; /* of the answer */
     struct symm_store_handshake hello;
     struct symm_store_welcome welcome;
     struct symm_store_request request; /* in host order once it is complete */
@@ -69,7 +69,7 @@ struct symmrun_store {
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     struct symm_acceptor connections; /* of struct connection */
     size_t came;                      /* connections that wait */
-    struct connection **round;        /* by rank: the connection that waits; NULL: none */
+    struct connection **round; /* by rank: the connection that waits; NULL: none */
 };
 
 static const char *serve_one(void *user, struct symm_guest *guest);
@@ -216,8 +216,9 @@ static bool send_answer(struct connection *connection)
 }
 
 /* The answer's hash for this connection. */
-static uint64_t prove_answer(const struct symmrun_store *store,
-                             const struct connection *connection, struct answer *answer)
+static struct symm_siphash_tag prove_answer(const struct symmrun_store *store,
+                                            const struct connection *connection,
+                                            struct answer *answer)
 {
     if (!answer->digested)
         answer->digest = symm__siphash(store->secret, answer->data, answer->bytes);
@@ -417,12 +418,13 @@ static bool request_is_true(const struct symmrun_store *store,
                             const struct connection *connection, size_t bytes)
 {
     struct symm_store_request request = connection->request;
+    struct symm_siphash_tag proof;
 
-    request.proof = 0;
-    return connection->request.proof ==
-           symm__store_hash(store->secret, SYMM_STORE_PROOF_REQUEST, &connection->hello,
-                            &connection->welcome.hello, &request, sizeof(request),
-                            connection->block, bytes);
+    request.proof = (struct symm_siphash_tag){0};
+    proof = symm__store_hash(store->secret, SYMM_STORE_PROOF_REQUEST,
+                             &connection->hello, &connection->welcome.hello, &request,
+                             sizeof(request), connection->block, bytes);
+    return symm__siphash_equal(&connection->request.proof, &proof);
 }
 
 /* The request is complete. */
