@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_wide_link.c - connections between hosts: the keyed hash, packets over a stream,
- * damaged ones, and the proof of the job's secret in both directions.
+ * damaged ones, messages and their memory, and the proof of the job's secret in both directions.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -15,6 +15,7 @@
 #include "net/seqpacket.h"
 #include "net/tcp.h"
 #include "plane.h"
+#include "relay/link.h"
 
 #include <cmocka.h>
 
@@ -200,6 +201,97 @@ static void test_damage(void **state)
     }
 }
 
+/* ---- Messages ------------------------------------------------------------------------- */
+
+static size_t mapped_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A head alone reserves little, whatever size it announces; and a small kind may not be large. */
+static void test_head_alone(void **state)
+{
+    static const struct {
+        enum symm_relay_kind kind;
+        uint64_t bytes;
+        enum symm_seqpacket wire;
+    } heads[] = {{SYMM_RELAY_PART, SYMM_RELAY_MOST, SYMM_SEQPACKET_AGAIN},
+                 {SYMM_RELAY_PART, SYMM_RELAY_MOST + 1, SYMM_SEQPACKET_CUT},
+                 {SYMM_RELAY_TABLE, (uint64_t)1 << 30, SYMM_SEQPACKET_CUT},
+                 {SYMM_RELAY_CELL, (uint64_t)1 << 30, SYMM_SEQPACKET_CUT},
+                 {SYMM_RELAY_GO, (uint64_t)1 << 30, SYMM_SEQPACKET_CUT},
+                 {SYMM_RELAY_JOIN, (uint64_t)1 << 20, SYMM_SEQPACKET_CUT}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        struct symm_relay_message *message = symm__relay_message(heads[i].kind, 0),
+                                  *got;
+        struct symm_relay_link link;
+        struct symm_tcp *tcp[2];
+        struct iovec parts[2];
+        size_t before;
+        int fd[2];
+
+        assert_non_null(message);
+        message->head.bytes = heads[i].bytes;
+        pair_open(fd, tcp);
+        assert_true(symm__relay_link_open(&link, fd[1], good_key, true));
+        parts[0] = symm__seqpacket_part(&message->head, sizeof(message->head));
+        parts[1] = symm__seqpacket_part("data", 4);
+        before = mapped_bytes();
+        assert_int_equal(symm__tcp_send(tcp[0], parts, 2, 0), SYMM_SEQPACKET_OK);
+        assert_int_equal(symm__relay_link_recv(&link, &got), heads[i].wire);
+        assert_true(mapped_bytes() < before + ((size_t)256 << 20));
+        symm__relay_link_close(&link);
+        symm__relay_drop(message);
+        pair_close(fd, tcp);
+    }
+}
+
+/* The memory of a message grows as it comes; all of it arrives. */
+static void test_message_grows(void **state)
+{
+    const uint64_t sizes[] = {0, 1, 65535, 65536, 65537, 3 << 20, (5 << 20) + 7};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct symm_relay_message *sent =
+                                      symm__relay_message(SYMM_RELAY_PART, sizes[i]),
+                                  *got = NULL;
+        struct symm_relay_link link[2];
+        struct symm_tcp *tcp[2];
+        enum symm_seqpacket wire = SYMM_SEQPACKET_AGAIN;
+        int fd[2];
+
+        assert_non_null(sent);
+        for (uint64_t b = 0; b < sizes[i]; b++)
+            sent->data[b] = (uint8_t)(b * b >> 7);
+        pair_open(fd, tcp);
+        for (int end = 0; end < 2; end++)
+            assert_true(symm__relay_link_open(&link[end], fd[end], good_key, end == 1));
+        assert_true(symm__relay_link_send(&link[0], sent));
+        while (wire == SYMM_SEQPACKET_AGAIN) {
+            (void)symm__relay_link_flush(&link[0]);
+            wire = symm__relay_link_recv(&link[1], &got);
+        }
+        assert_int_equal(wire, SYMM_SEQPACKET_OK);
+        assert_int_equal(got->head.bytes, sizes[i]);
+        assert_memory_equal(&got->head, &sent->head, sizeof(sent->head));
+        assert_memory_equal(got->data, sent->data, (size_t)sizes[i]);
+        symm__relay_drop(got);
+        symm__relay_drop(sent);
+        for (int end = 0; end < 2; end++)
+            symm__relay_link_close(&link[end]);
+        pair_close(fd, tcp);
+    }
+}
+
 static void test_bad_address(void **state)
 {
     struct symm_host_address place = {0};
@@ -218,10 +310,9 @@ static void test_bad_address(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_packets),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_bad_address),
+        cmocka_unit_test(test_hash),          cmocka_unit_test(test_packets),
+        cmocka_unit_test(test_damage),        cmocka_unit_test(test_head_alone),
+        cmocka_unit_test(test_message_grows), cmocka_unit_test(test_bad_address),
     };
 
     symm_log_sink(plane_quiet, NULL);

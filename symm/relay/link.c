@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define CHUNK ((uint64_t)32 << 10) /* bytes of data in a packet */
+#define FIRST ((uint64_t)64 << 10) /* bytes of room that a head gets */
 
 static_assert(CHUNK + sizeof(struct symm_relay_head) <= SYMM_TCP_PACKET,
               "a head and its data are a packet");
@@ -93,7 +94,26 @@ static bool is_head(const struct symm_relay_head *head)
 {
     return head->magic == SYMM_RELAY_MAGIC && head->version == SYMM_RELAY_VERSION &&
            head->kind >= SYMM_RELAY_PART && head->kind < SYMM_RELAY_KINDS &&
-           head->bytes <= SYMM_RELAY_MOST;
+           head->bytes <= symm__relay_most(head->kind);
+}
+
+/* Room for the next packet's data: twice as much as before, where it does not suffice. */
+static bool make_room(struct symm_relay_link *link, uint64_t bytes)
+{
+    uint64_t room = link->room > 0 ? 2 * link->room : FIRST;
+    struct symm_relay_message *grown;
+
+    if (link->in && (link->room == bytes || link->room - link->got >= SYMM_TCP_PACKET))
+        return true;
+    room = room < bytes ? room : bytes;
+    grown = symm__relay_grow(link->in, room);
+    if (!grown) {
+        errno = ENOMEM;
+        return false;
+    }
+    link->in = grown;
+    link->room = room;
+    return true;
 }
 
 /* The first packet of a message. */
@@ -102,14 +122,11 @@ static enum symm_seqpacket begin(struct symm_relay_link *link,
 {
     if (!is_head(head))
         return SYMM_SEQPACKET_CUT;
-    link->in = symm__relay_message(head->kind, head->bytes);
-    if (!link->in) {
-        errno = ENOMEM;
+    link->got = link->room = 0;
+    if (!make_room(link, head->bytes))
         return SYMM_SEQPACKET_ERROR;
-    }
     link->in->head = *head;
     link->in->head.what[SYMM_RELAY_WHAT - 1] = '\0';
-    link->got = 0;
     return SYMM_SEQPACKET_OK;
 }
 
@@ -132,7 +149,9 @@ enum symm_seqpacket symm__relay_link_recv(struct symm_relay_link *link,
                 return wire;
             parts[count++] = (struct iovec){.iov_base = &head, .iov_len = sizeof(head)};
         }
-        left = link->in->head.bytes - link->got;
+        if (!make_room(link, link->in->head.bytes))
+            return SYMM_SEQPACKET_ERROR;
+        left = link->room - link->got;
         parts[count++] = (struct iovec){.iov_base = link->in->data + link->got,
                                         .iov_len = (size_t)left};
         wire = symm__tcp_recv(link->tcp, parts, count, &bytes);

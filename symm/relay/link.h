@@ -4,7 +4,8 @@
  *
  * Messages are queued without limit and leave in order; nothing here waits. A message is cut into
  * packets of tcp.h, each with a keyed hash; the first of a message begins with its head. What
- * comes is checked for magic, version, kind and size; what its data mean is not.
+ * comes is checked for magic, version, kind and size; what its data mean is not. A message that
+ * comes in has at most twice the memory that its bytes so far need, whatever its head says.
  */
 #ifndef SYMM_RELAY_LINK_H
 #define SYMM_RELAY_LINK_H
@@ -25,7 +26,7 @@ struct symm_relay_link {
     uint64_t sent;                          /* bytes of data of the first, */
     bool begun;                             /* whose head is sent */
     struct symm_relay_message *in;          /* comes in; NULL: none; owned */
-    uint64_t got;                           /* bytes of its data */
+    uint64_t got, room;                     /* bytes of its data, and for them */
 };
 
 /* higher: this end's number is the higher one. False: no memory. */

@@ -7,12 +7,36 @@
 #include <string.h>
 
 #include "util/text.h"
+
+uint64_t symm__relay_most(enum symm_relay_kind kind)
+{
+    const uint64_t list = (uint64_t)4 << 20; /* of leaders */
+
+    switch (kind) {
+    case SYMM_RELAY_PART:
+    case SYMM_RELAY_UP:
+    case SYMM_RELAY_ALL:
+        return SYMM_RELAY_MOST;
+    case SYMM_RELAY_TABLE:
+        return (uint64_t)256 << 20; /* an entry has some 100 bytes */
+    case SYMM_RELAY_CELL:
+        return 4 * list;
+    case SYMM_RELAY_HAVE:
+    case SYMM_RELAY_GO:
+    case SYMM_RELAY_GIVE_UP:
+    case SYMM_RELAY_FAIL:
+        return list + SYMM_ERROR_BYTES;
+    default:
+        return (uint64_t)64 << 10; /* a sentence, the entries of a host */
+    }
+}
+
 struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
                                                uint64_t bytes)
 {
     struct symm_relay_message *message;
 
-    if (bytes > SYMM_RELAY_MOST)
+    if (bytes > symm__relay_most(kind))
         return NULL;
     message = malloc(sizeof(*message) + (size_t)bytes);
     if (!message)
@@ -24,6 +48,19 @@ struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
     message->head.kind = (uint16_t)kind;
     message->head.bytes = bytes;
     return message;
+}
+
+struct symm_relay_message *symm__relay_grow(struct symm_relay_message *message,
+                                            uint64_t room)
+{
+    struct symm_relay_message *grown =
+        realloc(message, sizeof(*message) + (size_t)room);
+
+    if (grown && !message) {
+        memset(grown, 0, sizeof(*grown));
+        grown->references = 1;
+    }
+    return grown;
 }
 
 struct symm_relay_message *symm__relay_step(enum symm_relay_kind kind, uint64_t tag,

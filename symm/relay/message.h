@@ -19,7 +19,7 @@
 #define SYMM_RELAY_MAGIC   0x524d5953u /* "SYMR" */
 #define SYMM_RELAY_VERSION 3u
 #define SYMM_RELAY_WHAT    64
-#define SYMM_RELAY_MOST    ((uint64_t)1 << 31) /* bytes of data */
+#define SYMM_RELAY_MOST    ((uint64_t)1 << 31) /* bytes of data, of an exchange's */
 
 enum symm_relay_kind {
     /* Of an exchange (ledger.h). Data: list, then: */
@@ -88,9 +88,16 @@ static inline uint64_t symm__relay_list_bytes(uint64_t count)
     return symm__relay_padded(count * sizeof(int32_t));
 }
 
-/* With one reference, magic, version and bytes set, all else zero; NULL: no memory. */
+/* The largest number of bytes that a message of the kind needs in a job of 2^20 ranks. */
+uint64_t symm__relay_most(enum symm_relay_kind kind);
+/* With one reference, magic, version and bytes set, all else zero; NULL: no memory, or more bytes
+ * than a message of the kind may have. */
 struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
                                                uint64_t bytes);
+/* For a message that comes in pieces, and is its caller's alone: it moves, with its head and data, to where
+ * there is room for so many bytes. NULL makes a new one. Returns NULL: no memory, `message` stays. */
+struct symm_relay_message *symm__relay_grow(struct symm_relay_message *message,
+                                            uint64_t room);
 /* Of an exchange, without data. */
 struct symm_relay_message *symm__relay_step(enum symm_relay_kind kind, uint64_t tag,
                                             uint32_t sequence);
