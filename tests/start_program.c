@@ -6,9 +6,10 @@
  *
  * HOSTS processes play a host each; their RANKS threads are ranks that find each other by sockets,
  * as processes would. Rank 0's host listens at a free port, and the hosts join by it. With SPLIT
- * != 0 the world is split once by place on the host and once by host. Prints one line: ranks,
- * seconds of the slowest symm_init, seconds of all, and the largest resident memory of a process
- * beside the pads that its ranks share (KiB a rank). Exits with 1 if any rank fails.
+ * != 0 the world is split once by place on the host and once by host. No rank ends before all have
+ * started. Prints one line: ranks, seconds of the slowest symm_init, seconds of all, seconds of the
+ * processors until all have started and in all, and the largest resident memory of a process beside
+ * the pads that its ranks share (KiB a rank). Exits with 1 if any rank fails.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -19,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,11 +30,11 @@
 #define LOCAL_MOST 64
 
 struct shared {
-    double slowest, all;    /* seconds, by the process that is last; under the lock */
-    long anonymous;         /* KiB, of the largest process */
+    double slowest, used; /* seconds: a symm_init's; of the processors to start */
+    long anonymous;       /* KiB, of the largest process */
     int failed, ready;
     pthread_mutex_t lock;
-    pthread_barrier_t begin;
+    pthread_barrier_t begin, started; /* of the processes; begin: and their parent */
 };
 
 static struct shared *shared;
@@ -76,6 +78,28 @@ static int check_split(symm_ctx *ctx, int rank)
     return bad;
 }
 
+static double seconds(struct timeval t)
+{
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+static double used(int who)
+{
+    struct rusage usage;
+
+    getrusage(who, &usage);
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/* By one rank of each host, when the others wait. */
+static void all_started(void)
+{
+    pthread_mutex_lock(&shared->lock);
+    shared->used += used(RUSAGE_SELF);
+    pthread_mutex_unlock(&shared->lock);
+    pthread_barrier_wait(&shared->started);
+}
+
 static void *run_rank(void *arg)
 {
     int local = (int)(size_t)arg, rank = host * ranks + local, bad;
@@ -105,6 +129,8 @@ static void *run_rank(void *arg)
     if (anonymous_kib() > shared->anonymous)
         shared->anonymous = anonymous_kib();
     pthread_mutex_unlock(&shared->lock);
+    if (pthread_barrier_wait(&ended) == PTHREAD_BARRIER_SERIAL_THREAD)
+        all_started();
     pthread_barrier_wait(&ended);
     symm_finalize(ctx);
     return NULL;
@@ -113,10 +139,14 @@ static void *run_rank(void *arg)
 static int run_host(void)
 {
     pthread_t thread[LOCAL_MOST];
-    char name[16];
+    char name[16], folder[64];
 
     snprintf(name, sizeof(name), "host%d", host);
     setenv("SYMM_HOST_ID", name, 1);
+    snprintf(folder, sizeof(folder), "%s/%d", getenv("START_DIR"), host);
+    if (mkdir(folder, 0700) != 0)
+        return 1;
+    setenv("SYMM_RUNTIME_DIR", folder, 1); /* hosts have no folder in common */
     pthread_barrier_init(&ended, NULL, (unsigned)ranks);
     pthread_barrier_wait(&shared->begin);
     for (int i = 0; i < ranks; i++)
@@ -124,6 +154,7 @@ static int run_host(void)
             return 1;
     for (int i = 0; i < ranks; i++)
         pthread_join(thread[i], NULL);
+    rmdir(folder);
     return 0;
 }
 
@@ -154,6 +185,7 @@ static void share(void)
     pthread_barrierattr_init(&barrier);
     pthread_barrierattr_setpshared(&barrier, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&shared->begin, &barrier, (unsigned)hosts + 1);
+    pthread_barrier_init(&shared->started, &barrier, (unsigned)hosts);
 }
 
 int main(int argc, char **argv)
@@ -177,6 +209,10 @@ int main(int argc, char **argv)
     setenv("SYMM_ENGINE", "none", 1);
     snprintf(text, sizeof(text), "start-%d", (int)getpid());
     setenv("START_JOB", text, 1);
+    snprintf(text, sizeof(text), "/tmp/symm-start-XXXXXX");
+    if (!mkdtemp(text))
+        return 1;
+    setenv("START_DIR", text, 1);
     share();
     for (host = 0; host < hosts; host++)
         if (fork() == 0)
@@ -185,9 +221,10 @@ int main(int argc, char **argv)
     start = now();
     while (wait(&status) > 0)
         bad += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    rmdir(text);
     printf("%d ranks on %d hosts: %.2f s the slowest symm_init, %.2f s in all, %ld KiB "
-           "of own memory a rank\n",
+           "of own memory a rank, %.2f s of the processors to start, %.2f in all\n",
            hosts * ranks, hosts, shared->slowest, now() - start,
-           shared->anonymous / ranks);
+           shared->anonymous / ranks, shared->used, used(RUSAGE_CHILDREN));
     return bad || shared->failed;
 }
