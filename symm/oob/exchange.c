@@ -26,6 +26,7 @@
 
 #define OOB_ALIVE_SECONDS 0.002 /* between queries of `alive` and `stop`; doubles: a */
 #define OOB_ALIVE_MOST    0.032 /* thousand ranks that wait must not load the machine */
+#define OOB_LED_MOST      0.256 /* in an exchange that is led */
 #define OOB_CROWDED_SECONDS                                                            \
     0.001 /* until descriptors in flight may have been received */
 
@@ -307,6 +308,7 @@ static symm_status exchange_together(struct symm_oob_run *run, double now)
 
 static symm_status exchange_run(struct symm_oob_run *run, struct pollfd *polls)
 {
+    const double most = run->exchange->led ? OOB_LED_MOST : OOB_ALIVE_MOST;
     double asked = symm__now();
     for (;;) {
         bool progress = false;
@@ -322,8 +324,7 @@ static symm_status exchange_run(struct symm_oob_run *run, struct pollfd *polls)
         if (now - asked >= run->ask_pause) {
             status = exchange_ask(run);
             asked = now;
-            run->ask_pause = 2 * run->ask_pause < OOB_ALIVE_MOST ? 2 * run->ask_pause
-                                                                 : OOB_ALIVE_MOST;
+            run->ask_pause = 2 * run->ask_pause < most ? 2 * run->ask_pause : most;
             if (status == SYMM_OK && exchange_complete(run))
                 return status;
         }

@@ -354,6 +354,7 @@ static symm_status hand_on(struct over *over)
         .tag = exchange->tag ^ HAND_ON,
         .sequence = over->sequence,
         .agreed = exchange->agreed,
+        .led = true,
         .late = exchange->late,
         .late_arg = exchange->late_arg,
         .members = over->local_rank,

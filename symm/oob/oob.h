@@ -95,6 +95,8 @@ struct symm_exchange {
                     and are thrown away */
     bool again; /* a member that failed before this one arrived may come again, and is
                     waited for; else its failure is this one's */
+    bool led; /* members wait for the first one, which ends it for all: its message, or the end of its
+                 socket, wakes them, and they ask `alive` and `stop` more rarely */
     /* NULL, or: why the exchange must end now (SYMM_OK: it goes on). Polled while waiting. */
     symm_status (*stop)(void *arg);
     void *stop_arg;
