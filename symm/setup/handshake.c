@@ -54,6 +54,16 @@ struct symm_handshake symm__handshake(const symm_ctx *ctx)
     return handshake;
 }
 
+size_t symm__handshake_bytes(const struct symm_handshake *handshake)
+{
+    const uint8_t *bytes = (const uint8_t *)handshake;
+    size_t count = sizeof(*handshake);
+
+    while (count > 1 && bytes[count - 1] == 0)
+        count--;
+    return count;
+}
+
 /* What a rank sent, once its form was checked. */
 static const struct symm_handshake *of(const struct symm_oob_message *messages,
                                        int rank)
@@ -202,15 +212,23 @@ static symm_status agree_engine(symm_ctx *ctx, const struct symm_oob_message *me
     return status;
 }
 
-/* The form of a message, of which nothing is used before. */
-static symm_status check_form(const symm_ctx *ctx,
-                              const struct symm_oob_message *message, int rank)
+/* The form of a message, of which nothing is used before; the zeros at its end. */
+static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *message,
+                              int rank)
 {
     const bool none = ctx->thread_group || rank == ctx->rank || symm__is_far(ctx, rank);
-    struct symm_handshake *theirs = message->bytes;
+    const size_t count = message->bytes_count;
+    struct symm_handshake *theirs;
 
-    if (message->bytes_count != sizeof(*theirs) || message->fds_count != (none ? 0 : 2))
+    if (count < 1 || count > sizeof(*theirs) || message->fds_count != (none ? 0 : 2))
         return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed handshake", rank);
+    theirs = realloc(message->bytes, sizeof(*theirs));
+    if (!theirs)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the handshake of rank %d",
+                          rank);
+    memset((char *)theirs + count, 0, sizeof(*theirs) - count);
+    message->bytes = theirs;
+    message->bytes_count = sizeof(*theirs);
     (void)symm__printable(theirs->version, sizeof(theirs->version));
     (void)symm__printable(theirs->backend, sizeof(theirs->backend));
     (void)symm__printable(theirs->bus, sizeof(theirs->bus));
@@ -241,8 +259,7 @@ static void take_all(symm_ctx *ctx, const struct symm_oob_message *messages,
     ctx->multicast = without < 0 && ctx->size > 1;
 }
 
-symm_status symm__handshake_check(symm_ctx *ctx,
-                                  const struct symm_oob_message *messages)
+symm_status symm__handshake_check(symm_ctx *ctx, struct symm_oob_message *messages)
 {
     symm_status status = SYMM_OK;
     bool alike;

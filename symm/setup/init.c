@@ -406,7 +406,7 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
         .count = ctx->size,
         .timeout = timeout,
         .bytes = &handshake,
-        .bytes_count = sizeof(handshake),
+        .bytes_count = symm__handshake_bytes(&handshake),
         .fds = fds,
     };
     symm_status status;
