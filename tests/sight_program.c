@@ -11,7 +11,9 @@
  *   differ      after 5 calls at "layer 1" rank 1 makes a call at "layer 3" where others are at
  *               "layer 2"
  *   behind      after 5 calls at "layer 1" rank 1 makes no more
- *   receive     rank 0 receives at "message" from rank 2, which sends nothing
+ *   receive     rank 0 receives at "message" from rank 2, which has sent one message of two
+ *   signal      rank 1 waits at "flag" for signal 7 of rank 3, which has raised it once; the
+ *               others made different calls with one peer, and all meet in one barrier
  * Each rank first prints its process id. Where a call fails the program prints the error and exits with 1.
  */
 #include <stdio.h>
@@ -80,11 +82,38 @@ static symm_status part(symm_team *world, bool behind)
 static symm_status receive(symm_team *world)
 {
     const symm_call call = {.size = sizeof(call), .site = "message"};
-    float data[COUNT];
+    const int rank = symm_team_rank(world);
+    float data[COUNT] = {0};
+    symm_status status = SYMM_OK;
 
-    if (symm_team_rank(world) != 0)
+    if (rank == 2)
+        status = symm_send(world, data, COUNT, SYMM_FLOAT32, 0, &call, NULL);
+    for (int i = 0; i < 2 && rank == 0 && status == SYMM_OK; i++)
+        status = symm_recv(world, data, COUNT, SYMM_FLOAT32, 2, &call, NULL);
+    if (status == SYMM_OK)
         sleep(600);
-    return symm_recv(world, data, COUNT, SYMM_FLOAT32, 2, &call, NULL);
+    return status;
+}
+
+static symm_status await_signal(symm_team *world)
+{
+    const symm_call call = {.size = sizeof(call), .site = "flag"};
+    const int rank = symm_team_rank(world);
+    symm_status status = SYMM_OK;
+
+    if (rank == 3)
+        status = symm_signal(world, 1, 7, &call, NULL);
+    for (int i = 0; i < 3 && rank == 0 && status == SYMM_OK; i++)
+        status = symm_signal(world, 2, i, &call, NULL);
+    if (rank == 1)
+        status = symm_signal_wait(world, 3, 7, &call, NULL);
+    if (status == SYMM_OK)
+        status = symm_barrier(world, NULL, NULL);
+    if (status == SYMM_OK && rank == 1)
+        status = symm_signal_wait(world, 3, 7, &call, NULL);
+    if (status == SYMM_OK)
+        sleep(600);
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -105,6 +134,8 @@ int main(int argc, char **argv)
         status = part(world, strcmp(mode, "behind") == 0);
     else if (strcmp(mode, "receive") == 0)
         status = receive(world);
+    else if (strcmp(mode, "signal") == 0)
+        status = await_signal(world);
     else
         status = meet(world, mode);
     if (status != SYMM_OK)

@@ -309,12 +309,105 @@ static void test_fails(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
+/* ---- Calls between two ranks ------------------------------------------------------------- */
+
+/* The step of the site's last call; 0: there is none. */
+static uint32_t step_of(const struct symm_sight_page *page, const char *op,
+                        const char *name)
+{
+    const struct symm_sight_site *site = sight_page_site(page, op, name);
+    const struct symm_sight_call *call = call_of(page, site);
+
+    return call && site->channel == SYMM_SIGHT_PAIRS ? call->epoch : 0;
+}
+
+static int send_all(symm_team *team, void *stream)
+{
+    const symm_call call = {.size = sizeof(call), .site = "m", .stream = stream};
+    const symm_p2p_op both[] = {
+        {.size = sizeof(both[0]), .peer = 1, .dtype = SYMM_INT8},
+        {.size = sizeof(both[0]), .peer = 1, .dtype = SYMM_INT8}};
+
+    CHECK_OK(symm_send(team, NULL, 0, SYMM_INT8, 1, &call, NULL));
+    CHECK_OK(symm_p2p_batch(team, both, 2, &call, NULL));
+    CHECK_OK(symm_send(team, NULL, 0, SYMM_INT8, 1, &call, NULL));
+    return 0;
+}
+
+static int receive_all(symm_ctx *ctx, symm_team *team, void *stream)
+{
+    symm_call call = {.size = sizeof(call), .site = "any", .stream = stream};
+
+    CHECK_OK(symm_recv(team, NULL, 0, SYMM_INT8, SYMM_ANY_PEER, &call, NULL));
+    /* The sender is known, and the message counted with it, when it has come. */
+    if (stream)
+        CHECK_OK(symm_stream_synchronize(ctx, stream, 0));
+    call.site = "m";
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(symm_recv(team, NULL, 0, SYMM_INT8, 0, &call, NULL));
+    return 0;
+}
+
+static int body_pairs(symm_ctx *ctx, void *arg)
+{
+    symm_team *team = symm_team_world(ctx);
+    const symm_call call = {.size = sizeof(call), .site = "c"};
+    const struct symm_sight_page *page = own_page();
+    const int peer = 1 - harness_rank();
+    void *stream = NULL;
+
+    CHECK(page != NULL);
+    if (*(bool *)arg)
+        CHECK_OK(symm_stream_create(ctx, &stream));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(symm_put(team, NULL, NULL, 0, peer, &call, NULL));
+    CHECK_OK(symm_put(team, NULL, NULL, 0, harness_rank(),
+                      &(symm_call){.size = sizeof(call), .site = "self"}, NULL));
+    CHECK(step_of(page, "put", "self") == 1 && step_of(page, "put", "c") == 3);
+    CHECK_OK(symm_put(team, NULL, NULL, 0, peer, &call, NULL));
+    CHECK_OK(symm_get(team, NULL, NULL, 0, peer, &call, NULL));
+    CHECK(step_of(page, "get", "c") == 1);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(symm_put_signal(team, NULL, NULL, 0, peer, 9, &call, NULL));
+    CHECK_OK(symm_signal(team, peer, 8, &call, NULL));
+    CHECK_OK(symm_signal(team, peer, 9, &call, NULL));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(symm_signal_wait(team, peer, 9, &call, NULL));
+    CHECK(step_of(page, "put_signal", "c") == 2);
+    CHECK(step_of(page, "signal_wait", "c") == 3);
+    CHECK_ZERO(harness_rank() == 0 ? send_all(team, stream)
+                                   : receive_all(ctx, team, stream));
+    if (stream)
+        CHECK_OK(symm_stream_synchronize(ctx, stream, 0));
+    if (harness_rank() == 0)
+        CHECK(step_of(page, "send", "m") == 4 && step_of(page, "p2p_batch", "m") == 1);
+    else
+        CHECK(step_of(page, "recv", "any") == 1 && step_of(page, "recv", "m") == 4);
+    CHECK_OK(symm_barrier(team, NULL, NULL));
+    if (stream)
+        symm_stream_destroy(ctx, stream);
+    munmap((void *)(uintptr_t)page, sizeof(*page));
+    return 0;
+}
+
+static void test_pairs(void **state)
+{
+    bool queued = false;
+    struct harness h = {.ranks = 2, .body = body_pairs, .arg = &queued};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+    queued = true;
+    assert_int_equal(harness_run(&h), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seen),   cmocka_unit_test(test_timed),
         cmocka_unit_test(test_hidden), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_many),   cmocka_unit_test(test_fails),
+        cmocka_unit_test(test_pairs),
     };
 
     job = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,

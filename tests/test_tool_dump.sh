@@ -99,6 +99,26 @@ done
 dump 1 "${pids[@]}"
 holds '.ranks == []'
 
+# Calls between two ranks: they have steps, meet those of the other rank, and are no difference.
+start receive
+until_holds '[.ranks[0].waits[] | .op == "recv" and .name == "message" and .step == 2 and
+    .awaited == [2] and .waited_ns > 1100000000] | any'
+holds '.ranks[0] | .last_calls[-1] as $last | (.sites[] | select(.id == $last.site)) |
+    .op == "recv" and .root == 2 and .channel == 4294967294 and $last.step == 2 and
+    $last.state == "running"'
+dump 0 --compare "${pids[@]}"
+has 'no difference'
+has "rank 0 in world: running recv 'message' 8 float32, with rank 2, number 2; there the last is number 1: done send 'message'"
+stop
+start signal
+until_holds '[.ranks[1].waits[] | .op == "signal_wait" and .step == 2 and .awaited == [3] and
+    .waited_ns > 1100000000] | any'
+dump 0 --compare "${pids[@]}"
+has 'no difference'
+has "rank 1 in world: running signal_wait 'flag', signal 7, with rank 3, number 2; there the last is number 1: done signal 'flag'"
+has "rank 0 in world: done signal 'flag', signal 2, with rank 2, number 1"
+stop
+
 # ---- What failed ranks leave ------------------------------------------------------------------
 
 mkdir "$folder/none"

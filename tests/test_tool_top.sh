@@ -96,7 +96,11 @@ hangs create team_create 'waiting: team_create'
 hangs shrink shrink 'waiting: shrink'
 start receive
 until_seen "^ rank 2 at recv 'message' \(world\): by rank 0, for "
-seen "^ 0 [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world running recv 'message' 32 bytes, with rank 2 \(float32\)\$"
+seen "^ 0 [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world running recv 'message' 32 bytes, with rank 2 \(float32\), number 2\$"
+stop
+start signal
+until_seen "^ rank 3 at signal_wait 'flag' \(world\): by rank 1, for "
+seen "^ 1 [0-9]+ [a-z ]+ - [0-9.]+m?s rank 3 world running signal_wait 'flag', signal 7, with rank 3, number 2\$"
 stop
 
 # ---- The command line ------------------------------------------------------------------

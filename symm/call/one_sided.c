@@ -32,8 +32,9 @@ struct transfer {
     const void *src;
     size_t bytes;
     int peer, signal; /* signal -1: none */
-    bool waits;
+    bool waits, gets;
     uint64_t seen; /* the call's number */
+    uint32_t step; /* see call/seen.h */
     uint32_t count, tag;
     double timeout;
     const char *algorithm;                /* the caller's; NULL: none named */
@@ -89,7 +90,7 @@ static void run_queued(struct symm_task *task)
     symm_status status;
 
     symm__work_begin(t->work, t->timeout);
-    symm__sight_run(t->team->ctx->sight, t->seen, 0);
+    symm__sight_run(t->team->ctx->sight, t->seen, t->step);
     status = perform(t);
     symm__seen_end(t->team, t->seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(t->work, status);
@@ -128,7 +129,11 @@ static void see(struct transfer *t, const char *what, bool queued)
                                     .bytes = t->bytes,
                                     .count = t->bytes};
 
-    t->seen = symm__seen_begin(t->team, &about, t->tag,
+    t->step = t->signal >= 0
+                  ? t->count
+                  : symm__seen_step(t->team, t->gets ? SYMM_STEP_GET : SYMM_STEP_PUT,
+                                    t->peer);
+    t->seen = symm__seen_begin(t->team, &about, t->tag, t->step,
                                queued ? SYMM_SIGHT_QUEUED : SYMM_SIGHT_RUNNING);
 }
 
@@ -149,6 +154,8 @@ static symm_status launch_device(struct transfer *t, const char *what, void *str
     symm_status status;
 
     memcpy(transfer.site, t->site, sizeof(transfer.site));
+    if (t->signal >= 0) /* the device has a count of its own */
+        t->count = __atomic_add_fetch(counter_of(t), 1, __ATOMIC_RELAXED);
     see(t, what, false);
     status = t->team->device_ops->transfer(&transfer, stream, work, &t->path);
     symm__seen_end(t->team, t->seen, status, SYMM_SIGHT_LAUNCHED);
@@ -388,7 +395,8 @@ symm_status symm_get(symm_team *team, void *dst, const void *src, size_t bytes,
                          .src = src,
                          .bytes = bytes,
                          .peer = peer,
-                         .signal = -1};
+                         .signal = -1,
+                         .gets = true};
     void *stream, *theirs;
     symm_status status = begin("symm_get", &t, call, &stream);
 

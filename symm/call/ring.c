@@ -490,24 +490,25 @@ bool symm__ring_usable(const symm_team *team)
     return !team->device_ops && !team->hierarchy;
 }
 
-symm_status symm__ring_run(symm_team *team, struct symm_message *messages, int count,
-                           double timeout, const char *what, const char *site)
+symm_status symm__ring_run(const struct symm_ring_call *call)
 {
+    symm_team *team = call->team;
+    struct symm_message *messages = call->messages;
     struct symm_pad *pad = team->pad[team->rank];
     struct run run = {.team = team,
                       .messages = messages,
-                      .count = count,
-                      .timeout = timeout,
-                      .what = what,
-                      .site = site};
+                      .count = call->count,
+                      .timeout = call->timeout,
+                      .what = call->what,
+                      .site = call->site};
     struct symm_backoff wait = {
-        .word = &pad->rung, .wake = &pad->wake[WAKES], .timeout = timeout};
+        .word = &pad->rung, .wake = &pad->wake[WAKES], .timeout = call->timeout};
     uint32_t polls = 0; /* in a row that have moved nothing */
     bool slow = false;  /* they were too many: the wait's clock runs */
     struct symm_control_wait shown = {0};
     symm_status status = symm__team_failed(team);
 
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < call->count; i++)
         if (messages[i].receives && !messages[i].from_any)
             run.named[messages[i].peer] = true;
     while (status == SYMM_OK) {
@@ -531,13 +532,15 @@ symm_status symm__ring_run(symm_team *team, struct symm_message *messages, int c
         if (!slow) {
             wait.begin = symm__now(), wait.elapsed = 0, wait.turns = 0;
             symm__control_wait_end(&shown);
-            shown = symm__control_wait(team->ctx, team->uid, what + strlen("symm_"), site);
-            shown.what.channel = 0; /* as the call has it */
+            shown = symm__control_wait(team->ctx, team->uid,
+                                       call->what + strlen("symm_"), call->site);
+            shown.what.channel = SYMM_SIGHT_PAIRS;
+            shown.step = call->step;
         }
         slow = true;
         if (symm__back_off(&wait, seen)) {
             show_tools(&run, &shown);
-            status = slow_look(&run, wait.elapsed >= timeout);
+            status = slow_look(&run, wait.elapsed >= call->timeout);
         }
     }
     symm__control_wait_end(&shown);

@@ -29,14 +29,21 @@ struct symm_message {
 
 /* Have all members such rings? */
 bool symm__ring_usable(const symm_team *team);
+struct symm_ring_call {
+    symm_team *team;
+    struct symm_message *messages;
+    int count;
+    double timeout;
+    const char *what, *site; /* for errors, and for tools */
+    uint32_t step;           /* for tools */
+};
+
 /*
  * Moves all messages, which are sorted by peer; those with one peer and direction in their
  * order. A receive from any rank takes no message of a rank that another receive of the batch
  * names. Fails the team after `timeout` seconds in which nothing has moved, and if a peer has
- * died, sends other counts or dtypes, or reports a failure. what, site: for errors.
+ * died, sends other counts or dtypes, or reports a failure.
  */
-symm_status symm__ring_run(symm_team *team, struct symm_message *messages, int count,
-                           double timeout, const char *what,
-                           const char *site) SYMM_MUST_CHECK;
+symm_status symm__ring_run(const struct symm_ring_call *call) SYMM_MUST_CHECK;
 
 #endif

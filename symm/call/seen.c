@@ -37,7 +37,8 @@ uint32_t symm__seen_site(const struct symm_team_channel *channel,
 }
 
 uint64_t symm__seen_begin(symm_team *team, struct symm_sight_what *what,
-                          uint32_t name_hash, enum symm_sight_state state)
+                          uint32_t name_hash, uint32_t step,
+                          enum symm_sight_state state)
 {
     struct symm_sight *sight = team->ctx->sight;
     const uint64_t parts[4] = {(uint64_t)name_hash << 32 | team->uid,
@@ -48,11 +49,12 @@ uint64_t symm__seen_begin(symm_team *team, struct symm_sight_what *what,
     if (!sight)
         return 0;
     what->team_uid = team->uid;
+    what->channel = SYMM_SIGHT_PAIRS;
     what->key = SYMM_FNV_BASIS;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         what->key =
             (what->key ^ parts[i] ^ parts[i] >> 29) * UINT64_C(0x9e3779b97f4a7c15);
-    return symm__sight_begin(sight, symm__sight_find(sight, what), 0, state);
+    return symm__sight_begin(sight, symm__sight_find(sight, what), step, state);
 }
 
 void symm__seen_wait(symm_team *team, const struct symm_sight_what *what,

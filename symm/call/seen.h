@@ -9,16 +9,36 @@
 #include "core/team.h"
 #include "sight/sight.h"
 
+/*
+ * Steps. A collective has its channel's step, which is the same on all ranks. A one-sided call, a
+ * send or a receive concerns two ranks. Its site is of channel SYMM_SIGHT_PAIRS, and its step is
+ * the number of calls of its kind that this rank has made in the team with this peer: puts, gets,
+ * sends, receives, or of one signal the raises or the waits. So the k-th send meets the k-th
+ * receive, and the k-th raise the k-th wait. A receive from any rank has its number among those
+ * from any rank, and counts with the sender once the message has come; a batch has its number
+ * among the batches. All others count when they are made, in a graph once.
+ */
 /* The site of a collective. */
 uint32_t symm__seen_site(const struct symm_team_channel *channel,
                          const struct symm_prepared_call *entry);
 /* A call without an entry: one-sided, or a batch. */
 uint64_t symm__seen_begin(symm_team *team, struct symm_sight_what *what,
-                          uint32_t name_hash, enum symm_sight_state state);
+                          uint32_t name_hash, uint32_t step,
+                          enum symm_sight_state state);
 /* A wait that has lasted, for members by `missing`, their world ranks. */
 void symm__seen_wait(symm_team *team, const struct symm_sight_what *what,
                      uint32_t epoch, struct symm_sight_wait **wait, const int *ranks,
                      int missing);
+
+/* Counts one more call of that kind with the member; peer team->size: with none, or any. Its
+ * number. */
+static inline uint32_t symm__seen_step(const symm_team *team, enum symm_step kind,
+                                       int peer)
+{
+    uint32_t *step = &team->steps[(size_t)peer * SYMM_STEPS + (size_t)kind];
+
+    return team->ctx->sight ? __atomic_add_fetch(step, 1, __ATOMIC_RELAXED) : 0;
+}
 
 static inline uint64_t symm__seen_collective(const struct symm_team_channel *channel,
                                              struct symm_prepared_call *entry,

@@ -36,6 +36,7 @@ struct batch {
     symm_team *team;
     symm_work *work;
     uint64_t seen; /* the call's number */
+    uint32_t step; /* see call/seen.h */
     double timeout;
     const char *what;
     char site[SYMM_SITE_NAME_BYTES];
@@ -208,29 +209,38 @@ static symm_status make(const char *what, symm_team *team, const symm_p2p_op *op
 
 /* ---- Running it ------------------------------------------------------------------ */
 
-/* "symm_recv with rank 3", "symm_p2p_batch with rank 1, rank 2". */
-static void describe(const struct batch *batch, const struct symm_engine_request *first,
-                     int count, char *text, size_t bytes)
+/* World ranks of the peers of a part, the first `most` of them; their number. */
+static int find_peers(const struct batch *batch,
+                      const struct symm_engine_request *first, int count, int *ranks,
+                      int most)
 {
-    size_t used = (size_t)snprintf(text, bytes, "%s", batch->what);
-    int last = -1;
+    int found = 0;
 
-    for (int i = 0; i < count && used + 12 < bytes; i++) {
-        if (first[i].peer == last)
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%srank %d",
-                                 last < 0 ? " with " : ", ",
-                                 batch->team->world_rank[first[i].peer]);
-        last = first[i].peer;
-    }
+    for (int i = 0; i < count && found < most; i++)
+        if (i == 0 || first[i].peer != first[i - 1].peer)
+            ranks[found++] = batch->team->world_rank[first[i].peer];
+    return found;
 }
 
+/* "symm_recv with rank 3", "symm_p2p_batch with rank 1, rank 2". */
+static void describe(const struct batch *batch, const int *ranks, int count, char *text,
+                     size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "%s", batch->what);
+
+    for (int i = 0; i < count && used + 12 < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%srank %d",
+                                 i == 0 ? " with " : ", ", ranks[i]);
+}
+
+/* pair: the team rank of the communicator's other rank; -1: it is the team's. */
 static symm_status run_part(const struct batch *batch, struct symm_engine_comm *comm,
-                            const struct symm_engine_request *first, int count,
+                            int pair, struct symm_engine_request *first, int count,
                             void *stream, symm_work **work)
 {
     symm_team *team = batch->team;
     char what[64];
+    int peers[SYMM_SIGHT_AWAITED];
     symm_status status;
     struct symm_engine_call call = {.team = team,
                                     .comm = comm,
@@ -238,9 +248,14 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
                                     .count = count,
                                     .timeout = batch->timeout,
                                     .what = what,
-                                    .site = batch->site};
+                                    .site = batch->site,
+                                    .peers = peers,
+                                    .step = batch->step};
 
-    describe(batch, first, count, what, sizeof(what));
+    call.peer_count = find_peers(batch, first, count, peers, SYMM_SIGHT_AWAITED);
+    describe(batch, peers, call.peer_count, what, sizeof(what));
+    for (int i = 0; pair >= 0 && i < count; i++)
+        first[i].peer = pair > team->rank;
     if (team->device_ops) { /* a communicator is for one thread at a time */
         pthread_mutex_lock(&team->channels);
         status = team->device_ops->engine(&call, stream, work);
@@ -255,6 +270,23 @@ static bool uses_pairs(const symm_team *team)
     return team->ctx->engine->pairs || (team->device_ops && team->hierarchy);
 }
 
+static symm_status run_rings(struct batch *batch)
+{
+    const struct symm_ring_call call = {.team = batch->team,
+                                        .messages = batch->messages,
+                                        .count = batch->count,
+                                        .timeout = batch->timeout,
+                                        .what = batch->what,
+                                        .site = batch->site,
+                                        .step = batch->step};
+    symm_status status = symm__ring_run(&call);
+
+    for (int i = 0; i < batch->count; i++) /* the sender is known now */
+        if (batch->messages[i].from_any && batch->messages[i].peer >= 0)
+            (void)symm__seen_step(batch->team, SYMM_STEP_RECV, batch->messages[i].peer);
+    return status;
+}
+
 /* The team's own communicator, or one for each pair: there ranks are 0 and 1. */
 static symm_status run(struct batch *batch, void *stream, symm_work **work)
 {
@@ -264,10 +296,9 @@ static symm_status run(struct batch *batch, void *stream, symm_work **work)
     symm_status status = SYMM_OK;
 
     if (batch->messages)
-        return symm__ring_run(team, batch->messages, batch->count, batch->timeout,
-                              batch->what, batch->site);
+        return run_rings(batch);
     if (!uses_pairs(team))
-        return run_part(batch, team->engine->comm, batch->requests, batch->count,
+        return run_part(batch, team->engine->comm, -1, batch->requests, batch->count,
                         stream, work);
     for (int i = 0, count; i < batch->count && status == SYMM_OK; i += count) {
         struct symm_engine_request *first = &batch->requests[i];
@@ -276,19 +307,34 @@ static symm_status run(struct batch *batch, void *stream, symm_work **work)
         for (count = 0; i + count < batch->count && first[count].peer == peer;)
             count++;
         if (peer == team->rank && !team->hierarchy) {
-            status = run_part(batch, team->engine->comm, first, count, stream,
+            status = run_part(batch, team->engine->comm, -1, first, count, stream,
                               i + count == batch->count ? work : NULL);
             continue;
         }
         status = symm__engine_pair(team, peer, until, &comm);
         if (status != SYMM_OK)
             return symm__engine_failed(team, status, batch->what, batch->site);
-        for (int k = 0; k < count; k++)
-            first[k].peer = peer > team->rank;
-        status = run_part(batch, comm, first, count, stream,
+        status = run_part(batch, comm, peer, first, count, stream,
                           i + count == batch->count ? work : NULL);
     }
     return status;
+}
+
+/* Numbers the messages of the batch. Returns the call's own number. */
+static uint32_t count_steps(const struct batch *batch)
+{
+    const symm_team *team = batch->team;
+    const bool one = strcmp(batch->what, "symm_p2p_batch") != 0;
+    uint32_t step = 0;
+
+    for (int i = 0; i < batch->count; i++) {
+        const struct symm_engine_request *request = &batch->requests[i];
+
+        step = symm__seen_step(
+            team, request->what == SYMM_ENGINE_RECV ? SYMM_STEP_RECV : SYMM_STEP_SEND,
+            request->peer >= 0 ? request->peer : team->size);
+    }
+    return one ? step : symm__seen_step(team, SYMM_STEP_PUT, team->size);
 }
 
 /* All operations of a batch, as one call. */
@@ -306,10 +352,11 @@ static void see(struct batch *batch, bool queued)
     about.dtype = symm_dtype_name(first->dtype);
     about.root =
         one_peer && first->peer >= 0 ? batch->team->world_rank[first->peer] : -1;
+    batch->step = count_steps(batch);
     batch->seen =
         symm__seen_begin(batch->team, &about,
                          symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, batch->site)),
-                         queued ? SYMM_SIGHT_QUEUED : SYMM_SIGHT_RUNNING);
+                         batch->step, queued ? SYMM_SIGHT_QUEUED : SYMM_SIGHT_RUNNING);
 }
 
 static void run_queued(struct symm_task *task)
@@ -318,7 +365,7 @@ static void run_queued(struct symm_task *task)
     symm_status status;
 
     symm__work_begin(batch->work, batch->timeout);
-    symm__sight_run(batch->team->ctx->sight, batch->seen, 0);
+    symm__sight_run(batch->team->ctx->sight, batch->seen, batch->step);
     status = run(batch, NULL, NULL);
     symm__seen_end(batch->team, batch->seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(batch->work, status);

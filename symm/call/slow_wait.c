@@ -337,11 +337,11 @@ static void show_tools(struct stall *stall)
 
 static void show_tools_signal(struct stall *stall, int peer, uint32_t count)
 {
-    const struct symm_sight_what what = {
-        .op = "signal_wait",
-        .name = stall->site,
-        .team_uid = stall->team->uid,
-        .since = stall->wait.begin};
+    const struct symm_sight_what what = {.op = "signal_wait",
+                                         .name = stall->site,
+                                         .team_uid = stall->team->uid,
+                                         .channel = SYMM_SIGHT_PAIRS,
+                                         .since = stall->wait.begin};
 
     symm__seen_wait(stall->team, &what, count, &stall->seen,
                     &stall->team->world_rank[peer], 1);

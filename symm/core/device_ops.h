@@ -45,6 +45,10 @@ struct symm_engine_call {
      * of them), and how many; 0: it is none. */
     const int *members;
     int member_count;
+    /* Sends and receives, for tools: the peers' world ranks, and the call's step. */
+    const int *peers;
+    int peer_count;
+    uint32_t step;
 };
 
 #define SYMM_SIDE_MARKS 3

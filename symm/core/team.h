@@ -16,6 +16,15 @@
 #include "core/heap.h"
 #include "kernels/launch.h"
 
+/* Calls with one peer that are numbered for tools, beside signals. */
+enum symm_step {
+    SYMM_STEP_PUT,
+    SYMM_STEP_GET,
+    SYMM_STEP_SEND,
+    SYMM_STEP_RECV,
+    SYMM_STEPS
+};
+
 /* Committed memory of this rank, and its peers' beside it. */
 struct symm_segment {
     size_t offset, bytes; /* in the heap */
@@ -165,10 +174,12 @@ struct symm_team {
     char **base;
     void **outgrown; /* former workspaces, which calls may still use; owned */
     size_t outgrown_count;
-    uint32_t *sent, *awaited; /* [local_size * SYMM_SIGNALS]: signals so far; NULL on a
-                                 device; owned */
+    /* [local_size * SYMM_SIGNALS]: signals so far; on a device those of calls, for tools;
+     * owned. */
+    uint32_t *sent, *awaited;
     uint8_t *
         ring_ends; /* [2 * local_size], atomic: a message is under way (call/ring.c); owned */
+    uint32_t *steps;    /* [(size + 1) * SYMM_STEPS], atomic: see call/seen.h; owned */
     int ring_turn;      /* atomic: the member that the last receive from any rank served */
     int32_t failing;          /* atomic: a thread writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */

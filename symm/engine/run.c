@@ -92,7 +92,7 @@ symm_status symm__engine_failed(symm_team *team, symm_status status, const char 
     return symm__team_failed(team);
 }
 
-/* A call that waits in the engine, which does not say for which ranks. */
+/* A call that waits in the engine, which does not say for which of its ranks. */
 struct waiting {
     const struct symm_engine_call *call;
     struct symm_control_wait seen;
@@ -128,7 +128,8 @@ static symm_status stop(void *arg)
     if (status != SYMM_OK || now - waiting->looked < LOOK_SECONDS)
         return status;
     waiting->looked = now;
-    symm__control_wait_for(&waiting->seen, NULL, -1);
+    symm__control_wait_for(&waiting->seen, call->peers,
+                           call->peer_count > 0 ? call->peer_count : -1);
     rank = left_member(call);
     if (rank < 0)
         return SYMM_OK;
@@ -163,7 +164,8 @@ symm_status symm__engine_run_host(const struct symm_engine_call *call)
         .until = symm__now() + call->timeout, .stop = stop, .stop_arg = &waiting};
     symm_status status = symm__team_failed(team);
 
-    waiting.seen.what.channel = 0; /* a call of the team */
+    waiting.seen.what.channel = call->peer_count > 0 ? SYMM_SIGHT_PAIRS : 0;
+    waiting.seen.step = call->step;
     if (status == SYMM_OK) {
         status = team->ctx->engine->ops->run(call->comm, call->requests, call->count,
                                              NULL, &wait);

@@ -93,13 +93,16 @@ symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
     t->world_rank = calloc((size_t)most, sizeof(*t->world_rank));
     if (!t->world_rank)
         goto err_team;
-    if (!ctx->device_ops) { /* else kernels count signals */
-        t->sent = calloc(near * SYMM_SIGNALS, sizeof(*t->sent));
-        t->awaited = calloc(near * SYMM_SIGNALS, sizeof(*t->awaited));
+    t->sent = calloc(near * SYMM_SIGNALS, sizeof(*t->sent));
+    t->awaited = calloc(near * SYMM_SIGNALS, sizeof(*t->awaited));
+    t->steps = calloc(((size_t)most + 1) * SYMM_STEPS, sizeof(*t->steps));
+    if (!t->sent || !t->awaited || !t->steps)
+        goto err_team;
+    if (!ctx->device_ops) {
         t->ring_ends = calloc(2 * near, sizeof(*t->ring_ends));
         t->slots = calloc(near * SYMM_HOST_CHANNELS, sizeof(struct symm_slot *));
         t->base = calloc(near, sizeof(char *));
-        if (!t->sent || !t->awaited || !t->ring_ends || !t->slots || !t->base)
+        if (!t->ring_ends || !t->slots || !t->base)
             goto err_team;
     }
     for (int i = 0; i < SYMM_CHANNELS; i++) {
@@ -110,6 +113,7 @@ symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
     return SYMM_OK;
 
 err_team:
+    free(t->steps);
     free(t->awaited);
     free(t->ring_ends);
     free(t->slots);
@@ -398,6 +402,7 @@ void symm__team_free(symm_team *team)
     symm__heap_finish(&team->heap);
     for (int i = 0; i < SYMM_CHANNELS; i++)
         free(team->channel[i].prepared);
+    free(team->steps);
     free(team->awaited);
     free(team->ring_ends);
     free(team->slots);

@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #define SYMM_SIGHT_MAGIC    0x73796d6d73656531u /* "symmsee1" */
-#define SYMM_SIGHT_LAYOUT   1
+#define SYMM_SIGHT_LAYOUT   2
 #define SYMM_SIGHT_TEAMS    256
 #define SYMM_SIGHT_MEMBERS  64   /* world ranks of a team that are listed */
 #define SYMM_SIGHT_SITES    1024 /* a power of two */
@@ -32,8 +32,9 @@
 #define SYMM_SIGHT_WAITS    64
 #define SYMM_SIGHT_AWAITED  16 /* ranks of a wait that are listed */
 #define SYMM_SIGHT_FAILURES 16
-#define SYMM_SIGHT_PROGRESS 256        /* channels of teams */
-#define SYMM_SIGHT_CONTROL  UINT32_MAX /* the channel of exchanges over sockets */
+#define SYMM_SIGHT_PROGRESS 256              /* channels of teams */
+#define SYMM_SIGHT_CONTROL  UINT32_MAX       /* the channel of exchanges over sockets */
+#define SYMM_SIGHT_PAIRS    (UINT32_MAX - 1) /* of one-sided calls, sends and receives */
 #define SYMM_SIGHT_NAME     96
 #define SYMM_SIGHT_SENTENCE 440
 
@@ -81,8 +82,9 @@ struct symm_sight_call {
     uint64_t word;       /* number of the call << 8 | state; 0: being written */
     uint64_t begin, end; /* ticks; 0: not timed, or not yet */
     uint32_t site;       /* id */
-    uint32_t
-        epoch; /* step of its channel; CUDA: launch of it; 0: not known yet, none */
+    /* Step of its channel; CUDA: launch of it; 0: not known yet, none. SYMM_SIGHT_PAIRS: how
+     * many calls like it this rank had made with the peer, see call/seen.h. */
+    uint32_t epoch;
 };
 
 /* A wait that has lasted a few milliseconds. */

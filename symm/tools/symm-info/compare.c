@@ -45,9 +45,8 @@ static const struct symm_sight_site *site_at(const struct dump_lane *lane, int s
                             : NULL;
 }
 
-/* "all_reduce 'layer 1' 8 float32 sum" */
-static const char *site_words(const struct symm_sight_site *site, char *text,
-                              size_t bytes)
+const char *symm__dump_site_words(const struct symm_sight_site *site, char *text,
+                                  size_t bytes)
 {
     size_t used;
 
@@ -65,28 +64,35 @@ static const char *site_words(const struct symm_sight_site *site, char *text,
     return text;
 }
 
-static const char *team_words(const struct dump_sequence *sequence, char *text,
-                              size_t bytes)
+const char *symm__dump_team_words(const struct symm_sight_page *page, uint32_t uid,
+                                  char *text, size_t bytes)
 {
-    const struct symm_sight_team *team = NULL;
-    const struct symm_sight_page *page = NULL;
+    const struct symm_sight_team *team = symm__sight_team_of(page, uid);
     size_t used;
 
-    for (int r = 0; r < sequence->ranks && !team; r++) {
-        page = sequence->lane[r].rank->page;
-        team = symm__sight_team_of(page, sequence->team_uid);
-    }
-    if (sequence->team_uid == 0)
+    if (uid == 0)
         used = (size_t)snprintf(text, bytes, "no team");
     else if (!team)
-        used = (size_t)snprintf(text, bytes, "a team that is gone (uid %08x)",
-                                sequence->team_uid);
+        used = (size_t)snprintf(text, bytes, "a team that is gone (uid %08x)", uid);
     else if (team == &page->team[0])
         used = (size_t)snprintf(text, bytes, "world");
     else
         used = (size_t)snprintf(text, bytes, "team %u", team->number);
     if (team && team->name[0] && used < bytes)
-        used += (size_t)snprintf(text + used, bytes - used, " '%s'", team->name);
+        snprintf(text + used, bytes - used, " '%s'", team->name);
+    return text;
+}
+
+static const char *sequence_words(const struct dump_sequence *sequence, char *text,
+                                  size_t bytes)
+{
+    const struct symm_sight_page *page = sequence->lane[0].rank->page;
+    size_t used;
+
+    for (int r = 1; r < sequence->ranks; r++)
+        if (!symm__sight_team_of(page, sequence->team_uid))
+            page = sequence->lane[r].rank->page;
+    used = strlen(symm__dump_team_words(page, sequence->team_uid, text, bytes));
     if (sequence->channel == SYMM_SIGHT_CONTROL)
         snprintf(text + used, bytes - used, ", exchanges");
     else if (sequence->channel != 0)
@@ -266,7 +272,7 @@ static void print_step(FILE *file, const struct dump_sequence *sequence, int ste
         if (lane->call[step])
             snprintf(cell, sizeof(cell), "%s %s",
                      symm__sight_state_name(lane->call[step]->word & 0xff),
-                     site_words(site_at(lane, step), words, sizeof(words)));
+                     symm__dump_site_words(site_at(lane, step), words, sizeof(words)));
         else
             snprintf(cell, sizeof(cell), "-");
         if (r + 1 < sequence->ranks && r + 1 < COLUMNS)
@@ -286,7 +292,7 @@ static void print_sequence(FILE *file, const struct dump_sequence *sequence, int
     first = first > 0 ? first : 0;
     last = last < sequence->steps ? last : sequence->steps - 1;
     fprintf(file, "\njob %s, %s\n  %9s", sequence->job,
-            team_words(sequence, team, sizeof(team)), "step");
+            sequence_words(sequence, team, sizeof(team)), "step");
     for (int r = 0; r < sequence->ranks && r < COLUMNS; r++) {
         char head[32];
 
@@ -312,21 +318,21 @@ static void print_difference(FILE *file, const struct difference *difference)
     char team[128], ranks[160], mine[200], theirs[200];
 
     symm__ranks_text(difference->ranks, difference->count, ranks, sizeof(ranks));
-    (void)team_words(sequence, team, sizeof(team));
+    (void)sequence_words(sequence, team, sizeof(team));
     if (difference->kind == LATE) {
         fprintf(file,
                 "first difference: %s in %s at step %" PRIu32
                 ": not arrived in %s, where others wait\n",
                 ranks, team, sequence->step[step],
-                site_words(site_at(other, step), mine, sizeof(mine)));
+                symm__dump_site_words(site_at(other, step), mine, sizeof(mine)));
         return;
     }
     fprintf(file,
             "first difference: %s in %s at step %" PRIu32 ": %s, where rank %d %s %s\n",
             ranks, team, sequence->step[step],
-            site_words(site_at(other, step), mine, sizeof(mine)),
+            symm__dump_site_words(site_at(other, step), mine, sizeof(mine)),
             common->rank->page->rank, done ? "made" : "is in",
-            site_words(site_at(common, step), theirs, sizeof(theirs)));
+            symm__dump_site_words(site_at(common, step), theirs, sizeof(theirs)));
 }
 
 /* Ranks without a file had not noticed the failure, or could not write. */
@@ -376,6 +382,7 @@ bool symm__dump_compare(FILE *file, const struct symm_sight_ranks *ranks,
             print_difference(file, &difference);
         found = found || found_here;
     }
+    symm__dump_pairs(file, ranks);
     if (from_files)
         found = print_absent(file, ranks) || found;
     if (!found)

@@ -26,14 +26,16 @@ static int by_step(const void *one, const void *other, void *middle)
     return a < b ? -1 : a > b;
 }
 
-/* The site of a call that has a step; NULL: it has none, or its site has gone. */
+/* The site of a call that all ranks make, at the same step; NULL: it is none, or its site has
+ * gone. */
 static const struct symm_sight_site *site_of(const struct symm_sight_rank *rank, int i)
 {
     const struct symm_sight_call *call = &rank->page->call[i];
+    const struct symm_sight_site *site = call->word != 0 && call->epoch != 0
+                                             ? symm__sight_site(rank->page, call->site)
+                                             : NULL;
 
-    return call->word != 0 && call->epoch != 0
-               ? symm__sight_site(rank->page, call->site)
-               : NULL;
+    return site && site->channel != SYMM_SIGHT_PAIRS ? site : NULL;
 }
 
 static bool is_of(const struct symm_sight_rank *rank, int i,

@@ -64,6 +64,9 @@ static void site_text(const struct symm_sight_site *site, char *text, size_t byt
     if (site->bytes > 0 && used < bytes)
         used += (size_t)snprintf(text + used, bytes - used, " %s",
                                  symm__size_text(site->bytes, size, sizeof(size)));
+    if (site->signal >= 0 && used < bytes)
+        used +=
+            (size_t)snprintf(text + used, bytes - used, ", signal %d", site->signal);
     if (site->root >= 0 && used < bytes)
         used +=
             (size_t)snprintf(text + used, bytes - used, ", with rank %d", site->root);
@@ -225,6 +228,9 @@ static void call_text(const struct row *row, char *text, size_t bytes)
                                                      : symm__sight_state_name(state));
     site_text(site, text + used, bytes - used);
     used = strlen(text);
+    if (site->channel == SYMM_SIGHT_PAIRS && row->call->epoch != 0 && used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, ", number %u",
+                                 row->call->epoch);
     if (row->queued > 0 && used < bytes)
         used += (size_t)snprintf(text + used, bytes - used, ", %d queued", row->queued);
     if (used < bytes)
