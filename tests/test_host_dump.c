@@ -8,6 +8,7 @@
 #include "tools/symm-info/compare.c"
 #include "tools/symm-info/json.c"
 #include "tools/symm-info/load.c"
+#include "tools/symm-info/pairs.c"
 #include "tools/symm-info/sequence.c"
 #include "tools/symm-info/torch.c"
 

@@ -5,8 +5,11 @@
  * failures. SYMM_SIGHT=0: there is none. A ring that has gone round keeps the last calls.
  */
 #include "harness.h"
+#include "sight/read.h"
+#include "sight/sight.h"
 #include "sight_page.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -259,6 +262,9 @@ static int body_many(symm_ctx *ctx, void *arg)
     for (int i = 0; i < 3000; i++)
         CHECK_OK(reduce(ctx, data, "again", i % 2 ? stream : NULL, 0));
     CHECK_OK(symm_stream_synchronize(ctx, stream, 0));
+    for (int i = 0; i < SYMM_SIGHT_CALLS;
+         i++) /* for the places of calls that were queued */
+        CHECK_OK(reduce(ctx, data, "again", NULL, 0));
     for (int i = 0; i < SYMM_SIGHT_CALLS; i++) {
         const uint64_t word = page->call[i].word;
 
@@ -401,13 +407,183 @@ static void test_pairs(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
+/* ---- Calls under way, and threads ---------------------------------------------------------- */
+
+#define QUEUED 1200 /* more than there are places */
+
+#define BEFORE (3 * SYMM_SIGHT_CALLS)
+
+/* Each entry is of one call: puts at "queued" have the steps after BEFORE. */
+static int check_list(const struct symm_sight_page *page, uint64_t *kept)
+{
+    *kept = 0;
+    for (int i = 0; i < SYMM_SIGHT_CALLS; i++) {
+        const struct symm_sight_call *call = &page->call[i];
+        const struct symm_sight_site *site = &page->site[call->site % SYMM_SIGHT_SITES];
+
+        if (call->word == 0)
+            continue;
+        CHECK((call->word >> 8) % SYMM_SIGHT_CALLS == (uint64_t)i);
+        CHECK(call->word >> 8 <= page->calls && site->id == call->site);
+        CHECK(call->epoch >= 1);
+        if (strcmp(site->op, "put") == 0 && strcmp(site->name, "both") != 0)
+            CHECK((strcmp(site->name, "queued") == 0) == (call->epoch > BEFORE));
+        *kept += (call->word & 0xff) <= SYMM_SIGHT_RUNNING;
+    }
+    return 0;
+}
+
+static int body_kept(symm_ctx *ctx, void *arg)
+{
+    symm_team *team = symm_team_world(ctx);
+    const struct symm_sight_page *page = own_page();
+    const int me = harness_rank();
+    symm_call call = {.size = sizeof(call), .site = "blocked"};
+    uint64_t kept;
+
+    (void)arg;
+    CHECK(page != NULL);
+    CHECK_OK(symm_stream_create(ctx, &call.stream));
+    CHECK_OK(symm_signal_wait(team, 1 - me, 0, &call, NULL));
+    call.site = "put";
+    for (int i = 0; i < BEFORE; i++)
+        CHECK_OK(symm_put(team, NULL, NULL, 0, me,
+                          &(symm_call){.size = sizeof(call), .site = "put"}, NULL));
+    /* It was overtaken three times, and has its place. */
+    CHECK(step_of(page, "signal_wait", "blocked") == 1);
+    for (int i = 0; state_of(page, "signal_wait", "blocked") == SYMM_SIGHT_QUEUED; i++)
+        CHECK(i < 20000 && (harness_sleep(0.001), true));
+    CHECK(state_of(page, "signal_wait", "blocked") == SYMM_SIGHT_RUNNING);
+    CHECK(page->left_out == 0);
+    CHECK_ZERO(check_list(page, &kept));
+    CHECK(kept == 1);
+    call.site = "queued";
+    for (int i = 0; i < QUEUED; i++)
+        CHECK_OK(symm_put(team, NULL, NULL, 0, me, &call, NULL));
+    CHECK_ZERO(check_list(page, &kept));
+    CHECK(kept == SYMM_SIGHT_CALLS);
+    CHECK(page->left_out == QUEUED - (SYMM_SIGHT_CALLS - 1));
+    CHECK(page->whole == page->calls);
+    CHECK(sight_page_site(page, "put", "queued")->calls == QUEUED);
+    CHECK_OK(symm_barrier(team, NULL, NULL)); /* left out, too */
+    CHECK_OK(symm_signal(team, 1 - me, 0, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, call.stream, 0));
+    CHECK_ZERO(check_list(page, &kept));
+    CHECK(kept == 0); /* the signal had a place if the peer's had come before it */
+    CHECK(page->left_out - (QUEUED - (SYMM_SIGHT_CALLS - 1)) - 1 <= 1);
+    CHECK(state_of(page, "signal_wait", "blocked") == SYMM_SIGHT_DONE);
+    CHECK_OK(symm_barrier(team, NULL, NULL));
+    CHECK(page->calls > page->whole);
+    symm_stream_destroy(ctx, call.stream);
+    munmap((void *)(uintptr_t)page, sizeof(*page));
+    return 0;
+}
+
+static void test_kept(void **state)
+{
+    struct harness h = {.ranks = 2, .body = body_kept};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+}
+
+#define THREADS      2
+#define THREAD_CALLS 300000
+
+/* Calls of the site and step of the thread, and of one that all threads share. */
+struct caller {
+    pthread_t thread;
+    struct symm_sight *sight;
+    uint32_t own;
+    long wrong;
+    _Atomic int *running;
+};
+
+static void *call_often(void *arg)
+{
+    struct caller *c = arg;
+
+    for (int i = 0; i < THREAD_CALLS; i++) {
+        const uint32_t site = i % 2 ? c->own : THREADS + 1;
+        const uint64_t number =
+            symm__sight_begin(c->sight, site, site, SYMM_SIGHT_QUEUED);
+        const struct symm_sight_call *call;
+
+        symm__sight_run(c->sight, number, site);
+        call = symm__sight_call(c->sight, number);
+        c->wrong += !call || call->site != site || call->epoch != site;
+        symm__sight_end(c->sight, number, SYMM_SIGHT_DONE);
+    }
+    atomic_fetch_sub(c->running, 1);
+    return NULL;
+}
+
+/* As a tool reads it: the entries are whole, and page->calls is the newest. */
+static long read_often(int fd, struct symm_sight_page *copy, _Atomic int *running)
+{
+    long wrong = 0;
+
+    do {
+        wrong += symm__sight_read(fd, copy) != NULL;
+        for (int i = 0; i < SYMM_SIGHT_CALLS; i++) {
+            const struct symm_sight_call *call = &copy->call[i];
+
+            wrong += call->word != 0 && (call->site != call->epoch || call->site == 0 ||
+                                         call->word >> 8 > copy->calls);
+        }
+    } while (atomic_load(running) > 0);
+    return wrong;
+}
+
+/* Threads make calls of one site at a time, while the page is read. */
+static void test_threads(void **state)
+{
+    struct symm_sight sight = {.untimed = UINT64_MAX, .fd = memfd_create("page", 0)};
+    struct symm_sight_page *copy = malloc(sizeof(*copy));
+    struct caller caller[THREADS];
+    _Atomic int running = THREADS;
+    long wrong;
+
+    (void)state;
+    assert_non_null(copy);
+    assert_int_equal(ftruncate(sight.fd, sizeof(*copy)), 0);
+    sight.page =
+        mmap(NULL, sizeof(*copy), PROT_READ | PROT_WRITE, MAP_SHARED, sight.fd, 0);
+    assert_ptr_not_equal(sight.page, MAP_FAILED);
+    sight.page->magic = SYMM_SIGHT_MAGIC;
+    sight.page->layout = SYMM_SIGHT_LAYOUT;
+    sight.page->bytes = sizeof(*copy);
+    sight.page->size = 1;
+    for (uint32_t i = 1; i <= THREADS + 1; i++) {
+        sight.page->site[i].id = i;
+        sight.page->site[i].channel = SYMM_SIGHT_PAIRS;
+    }
+    for (uint32_t t = 0; t < THREADS; t++) {
+        caller[t] = (struct caller){.sight = &sight, .own = t + 1, .running = &running};
+        assert_int_equal(
+            pthread_create(&caller[t].thread, NULL, call_often, &caller[t]), 0);
+    }
+    wrong = read_often(sight.fd, copy, &running);
+    for (int t = 0; t < THREADS; t++) {
+        pthread_join(caller[t].thread, NULL);
+        wrong += caller[t].wrong;
+    }
+    assert_int_equal(wrong, 0);
+    assert_int_equal(sight.page->left_out, 0);
+    assert_int_equal(sight.page->site[THREADS + 1].calls, THREADS * THREAD_CALLS / 2);
+    munmap(sight.page, sizeof(*copy));
+    close(sight.fd);
+    free(copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seen),   cmocka_unit_test(test_timed),
-        cmocka_unit_test(test_hidden), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_many),   cmocka_unit_test(test_fails),
-        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_seen),    cmocka_unit_test(test_timed),
+        cmocka_unit_test(test_hidden),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_many),    cmocka_unit_test(test_fails),
+        cmocka_unit_test(test_pairs),   cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_threads),
     };
 
     job = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,

@@ -85,15 +85,12 @@ static void dump_call(struct symm_emit *emit, const struct symm_sight_page *page
 static void dump_calls(struct symm_emit *emit, const struct symm_sight_page *page,
                        const struct symm_sight_now *now)
 {
+    const struct symm_sight_call *list[SYMM_SIGHT_CALLS];
+
     symm__emit_key(emit, "last_calls");
     symm__emit_begin_list(emit);
-    for (uint64_t back = SYMM_SIGHT_CALLS; back-- > 0;) {
-        const uint64_t number = page->calls - back;
-        const struct symm_sight_call *call = &page->call[number % SYMM_SIGHT_CALLS];
-
-        if (page->calls >= back && call->word >> 8 != 0 && call->word >> 8 <= number)
-            dump_call(emit, page, now, call);
-    }
+    for (int i = symm__sight_calls(page, list); i-- > 0;)
+        dump_call(emit, page, now, list[i]);
     symm__emit_end_list(emit);
 }
 
@@ -204,6 +201,8 @@ void symm__sight_dump(struct symm_emit *emit, const struct symm_sight_page *page
     symm__emit_key_bool(emit, "finalizing", page->finished != 0);
     dump_clock(emit, page, now);
     symm__emit_key_unsigned(emit, "calls", page->calls);
+    symm__emit_key_unsigned(emit, "left_out", page->left_out);
+    symm__emit_key_unsigned(emit, "whole_after", page->whole);
     dump_teams(emit, page);
     dump_sites(emit, page, now);
     dump_calls(emit, page, now);

@@ -9,7 +9,7 @@
  * counters, so nothing in it can make a call wrong.
  *
  * Readers trust nothing: an entry counts if its first word is the same before and after the
- * rest was copied, text may lack a NUL, and no value is an index without a check. Words are
+ * rest was copied, and does not say that it is being written, text may lack a NUL, and no value is an index without a check. Words are
  * stored last (release) and cleared first. All strings are names as the library prints them, so a
  * reader needs no table of it. A change of anything here raises SYMM_SIGHT_LAYOUT.
  *
@@ -78,8 +78,13 @@ enum symm_sight_state {
     SYMM_SIGHT_FAILED,   /* it returned an error */
 };
 
+/*
+ * A call that is queued or runs keeps its place: only its owner writes the entry, and a newer call
+ * takes the next place, so numbers have gaps. Calls that have ended lose their places to newer
+ * ones. A call that finds the places of all that it tries kept is left out of the list.
+ */
 struct symm_sight_call {
-    uint64_t word;       /* number of the call << 8 | state; 0: being written */
+    uint64_t word; /* number of the call << 8 | state, 0: being written; 0: none */
     uint64_t begin, end; /* ticks; 0: not timed, or not yet */
     uint32_t site;       /* id */
     /* Step of its channel; CUDA: launch of it; 0: not known yet, none. SYMM_SIGHT_PAIRS: how
@@ -127,10 +132,12 @@ struct symm_sight_page {
     uint32_t times;                                   /* 1: every call is timed */
     uint32_t finished;                                /* symm_finalize has begun */
     char job[64], host[64], backend[16], version[16];
-    uint64_t calls;    /* number of the last call */
+    uint64_t calls;    /* number of the last call; may lag while threads make calls */
     uint32_t sites;    /* id of the last site */
     uint32_t failures; /* ever */
-    uint8_t reserved[4096 - 240];
+    uint64_t left_out; /* calls that are not in the list, */
+    uint64_t whole;    /* and the number after which none is missing */
+    uint8_t reserved[4096 - 256];
     struct symm_sight_team team[SYMM_SIGHT_TEAMS]; /* by slot */
     struct symm_sight_site site[SYMM_SIGHT_SITES];
     struct symm_sight_call

@@ -72,9 +72,11 @@ static void drop_changed(struct symm_sight_page *page, const struct words *befor
         page->team[i].uid = before->team[i] == after->team[i].uid ? before->team[i] : 0;
     for (int i = 0; i < SYMM_SIGHT_SITES; i++)
         page->site[i].id = before->site[i] == after->site[i].id ? before->site[i] : 0;
-    /* A call's state may have changed: its number says that the rest is of this call. */
+    /* A call's state may have changed: its number says that the rest is of this call, if it had
+     * been written before. */
     for (int i = 0; i < SYMM_SIGHT_CALLS; i++)
-        if (before->call[i] >> 8 != page->call[i].word >> 8 ||
+        if ((before->call[i] & 0xff) == 0 ||
+            before->call[i] >> 8 != page->call[i].word >> 8 ||
             before->call[i] >> 8 != after->call[i].word >> 8)
             page->call[i].word = 0;
     for (int i = 0; i < SYMM_SIGHT_WAITS; i++)
@@ -136,9 +138,14 @@ static void check_sites(struct symm_sight_page *page)
         if (site->id % SYMM_SIGHT_SITES != i)
             site->id = 0;
     }
-    for (uint32_t i = 0; i < SYMM_SIGHT_CALLS; i++)
-        if ((page->call[i].word >> 8) % SYMM_SIGHT_CALLS != i)
+    for (uint32_t i = 0; i < SYMM_SIGHT_CALLS; i++) {
+        const uint64_t number = page->call[i].word >> 8;
+
+        if (number % SYMM_SIGHT_CALLS != i)
             page->call[i].word = 0;
+        else if (page->calls < number)
+            page->calls = number;
+    }
 }
 
 static void check_waits(struct symm_sight_page *page)
@@ -197,6 +204,26 @@ const struct symm_sight_team *symm__sight_team_of(const struct symm_sight_page *
         if (__atomic_load_n(&page->team[i].uid, __ATOMIC_ACQUIRE) == uid)
             return &page->team[i];
     return NULL;
+}
+
+static int newer_first(const void *one, const void *other)
+{
+    const uint64_t a = (*(const struct symm_sight_call *const *)one)->word;
+    const uint64_t b = (*(const struct symm_sight_call *const *)other)->word;
+
+    return a > b ? -1 : a < b;
+}
+
+int symm__sight_calls(const struct symm_sight_page *page,
+                      const struct symm_sight_call *list[SYMM_SIGHT_CALLS])
+{
+    int count = 0;
+
+    for (int i = 0; i < SYMM_SIGHT_CALLS; i++)
+        if (page->call[i].word != 0)
+            list[count++] = &page->call[i];
+    qsort(list, (size_t)count, sizeof(*list), newer_first);
+    return count;
 }
 
 /* Nanoseconds of a tick; a page that says nonsense of its clocks gets 1. */

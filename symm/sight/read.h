@@ -29,6 +29,9 @@ const char *symm__sight_check(struct symm_sight_page *page);
 /* The site of an id, or NULL. */
 const struct symm_sight_site *symm__sight_site(const struct symm_sight_page *page,
                                                uint32_t id);
+/* All calls of the list, the newest first; their number. */
+int symm__sight_calls(const struct symm_sight_page *page,
+                      const struct symm_sight_call *list[SYMM_SIGHT_CALLS]);
 /* The live team of a uid, or NULL. */
 const struct symm_sight_team *symm__sight_team_of(const struct symm_sight_page *page,
                                                   uint32_t uid);

@@ -80,6 +80,51 @@ uint32_t symm__sight_find(struct symm_sight *sight, const struct symm_sight_what
     return id;
 }
 
+/* ---- Calls ------------------------------------------------------------------------------- */
+
+#define TRIES 64 /* places that are kept by calls under way */
+
+static uint64_t leave_out(struct symm_sight *sight)
+{
+    struct symm_sight_page *page = sight->page;
+    const uint64_t number = __atomic_add_fetch(&page->calls, 1, __ATOMIC_RELAXED);
+
+    __atomic_fetch_add(&page->left_out, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->whole, number, __ATOMIC_RELAXED);
+    return SYMM_SIGHT_LEFT_OUT | number;
+}
+
+uint64_t symm__sight_take_next(struct symm_sight *sight)
+{
+    struct symm_sight_page *page = sight->page;
+    uint64_t number = __atomic_load_n(&page->calls, __ATOMIC_RELAXED), last;
+
+    for (int kept = 0; kept < TRIES;) {
+        uint64_t *word = &page->call[++number % SYMM_SIGHT_CALLS].word;
+        uint64_t before = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+        if (before >= number << 8) { /* page->calls was behind */
+            number = before >> 8;
+            continue;
+        }
+        if (!symm__sight_is_free(before, number)) {
+            kept++;
+            continue;
+        }
+        /* acquire: as in symm__sight_take */
+        if (!__atomic_compare_exchange_n(word, &before, number << 8, false,
+                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            continue;
+        last = __atomic_load_n(&page->calls, __ATOMIC_RELAXED);
+        while (last < number &&
+               !__atomic_compare_exchange_n(&page->calls, &last, number, true,
+                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            ;
+        return number;
+    }
+    return leave_out(sight);
+}
+
 /* ---- Teams and failures ------------------------------------------------------------------ */
 
 void symm__sight_team(struct symm_sight *sight, int slot, uint32_t uid, uint32_t number,

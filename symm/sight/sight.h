@@ -145,37 +145,80 @@ static inline bool symm__sight_knows(const struct symm_sight *sight, uint32_t id
                                       __ATOMIC_RELAXED) == id;
 }
 
+/* In the number of a call that is not in the list. */
+#define SYMM_SIGHT_LEFT_OUT (UINT64_C(1) << 55)
+
+/* Whether the call `number` may take the place with this word: it is no call's that is under way,
+ * and none's that is newer. */
+static inline bool symm__sight_is_free(uint64_t word, uint64_t number)
+{
+    return word < number << 8 && (word == 0 || (word & 0xff) > SYMM_SIGHT_RUNNING);
+}
+
+/* sight.c: the same for a call whose first try failed. */
+uint64_t symm__sight_take_next(struct symm_sight *sight);
+
+/* Takes a place in the list. Nobody else writes it until the call has ended. Returns the call's
+ * number; SYMM_SIGHT_LEFT_OUT is in it if it has no place. */
+static inline uint64_t symm__sight_take(struct symm_sight *sight)
+{
+    struct symm_sight_page *page = sight->page;
+    const uint64_t number = __atomic_load_n(&page->calls, __ATOMIC_RELAXED) + 1;
+    uint64_t *word = &page->call[number % SYMM_SIGHT_CALLS].word;
+    uint64_t before = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+    /* acquire: what the call before wrote here comes before what this one writes */
+    if (__builtin_expect(!symm__sight_is_free(before, number) ||
+                             !__atomic_compare_exchange_n(word, &before, number << 8,
+                                                          false, __ATOMIC_ACQUIRE,
+                                                          __ATOMIC_RELAXED),
+                         0))
+        return symm__sight_take_next(sight);
+    /* Not by an atomic addition, which would cost as much as the exchange. Another thread may put
+     * back an older number: calls find their places taken, and go on from the newer one. */
+    __atomic_store_n(&page->calls, number, __ATOMIC_RELAXED);
+    return number;
+}
+
+/* Calls of one site follow each other, but for one-sided ones, sends and receives. */
+static inline void symm__sight_add(const struct symm_sight_site *site, uint64_t *count,
+                                   uint64_t more)
+{
+    if (site->channel == SYMM_SIGHT_PAIRS)
+        __atomic_fetch_add(count, more, __ATOMIC_RELAXED);
+    else
+        __atomic_store_n(count, __atomic_load_n(count, __ATOMIC_RELAXED) + more,
+                         __ATOMIC_RELAXED);
+}
+
 /* A call of the site `id` begins, or is queued. Returns its number. */
 static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
                                          uint32_t epoch, enum symm_sight_state state)
 {
     struct symm_sight_site *site = &sight->page->site[id % SYMM_SIGHT_SITES];
-    const uint64_t number =
-        __atomic_add_fetch(&sight->page->calls, 1, __ATOMIC_RELAXED);
+    const uint64_t number = symm__sight_take(sight);
     struct symm_sight_call *call = &sight->page->call[number % SYMM_SIGHT_CALLS];
     /* Spread, so that a program that makes as many calls each time does not have the same ones
      * sampled for ever. */
     const bool timed = (symm__spread(number) & sight->untimed) == 0;
-    uint64_t begin;
+    uint64_t begin = timed ? symm__sight_ticks(sight) : 0;
 
-    __atomic_store_n(&call->word, 0, __ATOMIC_RELAXED);
-    /* release: a reader that finds one of the stores below does not find the old word */
-    symm__process_fence(__ATOMIC_RELEASE);
-    begin = timed ? symm__sight_ticks(sight) : 0;
-    __atomic_store_n(&call->begin, begin, __ATOMIC_RELAXED);
-    __atomic_store_n(&call->end, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&call->site, id, __ATOMIC_RELAXED);
-    __atomic_store_n(&call->epoch, epoch, __ATOMIC_RELAXED);
-    __atomic_store_n(&call->word, number << 8 | (uint64_t)state, __ATOMIC_RELEASE);
-    /* Calls of a site follow each other but for one-sided ones, of which a count may be lost. */
-    __atomic_store_n(&site->calls, __atomic_load_n(&site->calls, __ATOMIC_RELAXED) + 1,
-                     __ATOMIC_RELAXED);
+    if (__builtin_expect(number < SYMM_SIGHT_LEFT_OUT, 1)) {
+        /* release: a reader that finds one of the stores below finds the place taken */
+        symm__process_fence(__ATOMIC_RELEASE);
+        __atomic_store_n(&call->begin, begin, __ATOMIC_RELAXED);
+        __atomic_store_n(&call->end, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&call->site, id, __ATOMIC_RELAXED);
+        __atomic_store_n(&call->epoch, epoch, __ATOMIC_RELAXED);
+        __atomic_store_n(&call->word, number << 8 | (uint64_t)state, __ATOMIC_RELEASE);
+    }
+    symm__sight_add(site, &site->calls, 1);
     if (__builtin_expect(sight->hooks, 0))
         symm__sight_hook_begin(sight, number, id, epoch, state, begin);
     return number;
 }
 
-/* The call as it stands in the list; NULL: newer ones have taken its place. */
+/* The call, which has not ended, as it stands in the list; NULL: it is not in it. */
 static inline struct symm_sight_call *symm__sight_call(const struct symm_sight *sight,
                                                        uint64_t number)
 {
@@ -184,23 +227,20 @@ static inline struct symm_sight_call *symm__sight_call(const struct symm_sight *
     return __atomic_load_n(&call->word, __ATOMIC_RELAXED) >> 8 == number ? call : NULL;
 }
 
-/* The end of a call that was timed. A newer one may take its place meanwhile: then the times need
- * not be of one call, and one that has not begun before its end does not count. */
+/* The end of a call that was timed. */
 static inline void symm__sight_timed(const struct symm_sight *sight,
                                      struct symm_sight_call *call, uint64_t begin)
 {
     const uint32_t id = __atomic_load_n(&call->site, __ATOMIC_RELAXED);
     struct symm_sight_site *site = &sight->page->site[id % SYMM_SIGHT_SITES];
-    const uint64_t end = symm__sight_ticks(sight), took = end - begin;
+    const uint64_t end = symm__sight_ticks(sight);
 
     __atomic_store_n(&call->end, end, __ATOMIC_RELAXED);
+    /* The counter of another core may be behind by a little. */
     if (begin > end || __atomic_load_n(&site->id, __ATOMIC_RELAXED) != id)
         return;
-    __atomic_store_n(&site->timed, __atomic_load_n(&site->timed, __ATOMIC_RELAXED) + 1,
-                     __ATOMIC_RELAXED);
-    __atomic_store_n(&site->ticks,
-                     __atomic_load_n(&site->ticks, __ATOMIC_RELAXED) + took,
-                     __ATOMIC_RELAXED);
+    symm__sight_add(site, &site->timed, 1);
+    symm__sight_add(site, &site->ticks, end - begin);
 }
 
 /* A queued call runs now, as that step of its channel; 0: it has none. */
@@ -225,7 +265,7 @@ static inline void symm__sight_end(struct symm_sight *sight, uint64_t number,
     struct symm_sight_call *call = sight ? symm__sight_call(sight, number) : NULL;
     uint64_t begin;
 
-    if (sight && __builtin_expect(sight->hooks, 0)) /* newer calls may have its place */
+    if (sight && __builtin_expect(sight->hooks, 0)) /* it may be left out of the list */
         symm__sight_hook_end(sight, number, state);
     if (!call)
         return;

@@ -160,6 +160,8 @@ static const char *load_rank(struct symm_sight_ranks *ranks, const struct json *
     page->times = json_unsigned(from, "timed") != 0;
     page->finished = json_unsigned(from, "finalizing") != 0;
     page->calls = json_unsigned(from, "calls");
+    page->left_out = json_unsigned(from, "left_out");
+    page->whole = json_unsigned(from, "whole_after");
     page->failures = short_of(from, "failed");
     page->opened_ns = page->opened_ticks = json_unsigned(clock, "opened_ns");
     page->opened_real_ns = json_unsigned(clock, "opened_real_ns");

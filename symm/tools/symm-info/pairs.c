@@ -11,7 +11,7 @@
 
 #include "tools/symm-info/dump.h"
 
-#define SHOWN 8 /* calls of a rank in a team */
+#define PAIRS_SHOWN 8 /* calls of a rank in a team */
 
 /* What meets what. A batch is not here: it has a number of its own. */
 static const struct {
@@ -22,7 +22,7 @@ static const struct {
     {"signal", "signal_wait"}, {"put_signal", "signal_wait"},
 };
 
-static const struct symm_sight_site *site_of(const struct symm_sight_rank *rank,
+static const struct symm_sight_site *pair_of(const struct symm_sight_rank *rank,
                                              const struct symm_sight_call *call)
 {
     const struct symm_sight_site *site =
@@ -34,16 +34,6 @@ static const struct symm_sight_site *site_of(const struct symm_sight_rank *rank,
 static unsigned state_of(const struct symm_sight_call *call)
 {
     return (unsigned)(call->word & 0xff);
-}
-
-/* The call that is `back` before the newest; NULL: none is kept. */
-static const struct symm_sight_call *call_at(const struct symm_sight_page *page,
-                                             uint64_t back)
-{
-    const struct symm_sight_call *call =
-        &page->call[(page->calls - back) % SYMM_SIGHT_CALLS];
-
-    return back < page->calls && call->word >> 8 == page->calls - back ? call : NULL;
 }
 
 /* ---- The other rank ---------------------------------------------------------------------- */
@@ -65,12 +55,15 @@ static const struct symm_sight_call *last_met(const struct symm_sight_rank *othe
                                               const struct symm_sight_site *site,
                                               int rank)
 {
-    for (uint64_t back = 0; back < SYMM_SIGHT_CALLS; back++) {
-        const struct symm_sight_call *call = call_at(other->page, back);
-        const struct symm_sight_site *theirs = call ? site_of(other, call) : NULL;
+    const struct symm_sight_call *list[SYMM_SIGHT_CALLS];
+    const int count = symm__sight_calls(other->page, list);
 
-        if (theirs && state_of(call) != SYMM_SIGHT_QUEUED && meets(site, theirs, rank))
-            return call;
+    for (int i = 0; i < count; i++) {
+        const struct symm_sight_site *theirs = pair_of(other, list[i]);
+
+        if (theirs && state_of(list[i]) != SYMM_SIGHT_QUEUED &&
+            meets(site, theirs, rank))
+            return list[i];
     }
     return NULL;
 }
@@ -98,7 +91,7 @@ static void print_other(FILE *file, const struct symm_sight_ranks *ranks,
         if (met)
             fprintf(file, "; there the last is number %" PRIu32 ": %s %s", met->epoch,
                     symm__sight_state_name(state_of(met)),
-                    symm__dump_site_words(site_of(other, met), words, sizeof(words)));
+                    symm__dump_site_words(pair_of(other, met), words, sizeof(words)));
         else
             fprintf(file, "; there is none there");
         return;
@@ -112,7 +105,7 @@ static void print_call(FILE *file, const struct symm_sight_ranks *ranks,
                        const struct symm_sight_call *call, bool *headed)
 {
     const struct symm_sight_page *page = rank->page;
-    const struct symm_sight_site *site = site_of(rank, call);
+    const struct symm_sight_site *site = pair_of(rank, call);
     struct symm_sight_site plain = *site;
     char team[128], words[200];
 
@@ -139,13 +132,14 @@ static void print_call(FILE *file, const struct symm_sight_ranks *ranks,
 static void print_rank(FILE *file, const struct symm_sight_ranks *ranks,
                        const struct symm_sight_rank *rank, bool *headed)
 {
-    const struct symm_sight_call *last = NULL;
+    const struct symm_sight_call *list[SYMM_SIGHT_CALLS], *last = NULL;
+    const int count = symm__sight_calls(rank->page, list);
     int shown = 0;
 
-    for (uint64_t back = 0; back < SYMM_SIGHT_CALLS && shown < SHOWN; back++) {
-        const struct symm_sight_call *call = call_at(rank->page, back);
+    for (int i = 0; i < count && shown < PAIRS_SHOWN; i++) {
+        const struct symm_sight_call *call = list[i];
 
-        if (!call || !site_of(rank, call))
+        if (!pair_of(rank, call))
             continue;
         last = last ? last : call;
         if (state_of(call) != SYMM_SIGHT_RUNNING && state_of(call) != SYMM_SIGHT_FAILED)

@@ -104,16 +104,18 @@ static bool find_lanes(struct dump_sequence *sequence,
     return true;
 }
 
-/* The first step from which on the rank's list has all of the sequence; false: any. */
+/* The first step from which on the rank's list has all of the sequence; false: any. A rank that left
+ * calls out has all that are newer than those. */
 static bool first_step(const struct dump_sequence *sequence,
                        const struct symm_sight_rank *rank, uint32_t *first)
 {
     bool found = false;
 
-    if (rank->page->calls <= SYMM_SIGHT_CALLS - 1) /* it has lost none */
-        return false;
+    if (rank->page->calls <= SYMM_SIGHT_CALLS - 1 && rank->page->left_out == 0)
+        return false; /* it has lost none */
     for (int i = 0; i < SYMM_SIGHT_CALLS; i++)
-        if (is_of(rank, i, sequence) &&
+        if (rank->page->call[i].word >> 8 > rank->page->whole &&
+            is_of(rank, i, sequence) &&
             (!found || before(rank->page->call[i].epoch, *first))) {
             *first = rank->page->call[i].epoch;
             found = true;

@@ -104,17 +104,13 @@ static int find_running(const struct symm_sight_page *page,
                         const struct symm_sight_team *team,
                         const struct symm_sight_call **running, int most)
 {
-    const uint64_t last = page->calls;
+    const struct symm_sight_call *list[SYMM_SIGHT_CALLS];
+    const int all = symm__sight_calls(page, list);
     int count = 0;
 
-    for (uint64_t back = 0; back < SYMM_SIGHT_CALLS && back < last; back++) {
-        const struct symm_sight_call *call =
-            &page->call[(last - back) % SYMM_SIGHT_CALLS];
-
-        if (count < most && of_team(page, call, team) &&
-            state_of(call) == SYMM_SIGHT_RUNNING)
-            running[count++] = call;
-    }
+    for (int i = 0; i < all && count < most; i++)
+        if (state_of(list[i]) == SYMM_SIGHT_RUNNING && of_team(page, list[i], team))
+            running[count++] = list[i];
     return count;
 }
 
