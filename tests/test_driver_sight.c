@@ -40,6 +40,17 @@ struct stage {
 /* Kernels count a call at its end, or early. */
 static const char *const algorithms[] = {"copy_in", "lamport_push", "ll_push"};
 
+static symm_status put_at(struct stage *s, const char *site, const char *algorithm)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = site,
+                            .stream = s->stream,
+                            .algorithm = algorithm};
+
+    return symm_put(s->team, s->area.device, s->area.device, sizeof(float),
+                    symm_team_rank(s->team), &call, NULL);
+}
+
 static symm_status call_at(struct stage *s, const char *site)
 {
     const symm_call call = {.size = sizeof(call),
@@ -65,12 +76,16 @@ static int stage_open(struct stage *s, symm_ctx *ctx, const char *algorithm)
     s->page = sight_page_open((int)getpid(), name, sizeof(name));
     CHECK(s->page != NULL);
     CHECK_OK(call_at(s, "first"));
+    CHECK_OK(put_at(s, "eager put", NULL));
+    CHECK_OK(put_at(s, "eager copy", "copy_engine"));
     CHECK_OK(symm_stream_synchronize(ctx, s->stream, HARNESS_AMPLE));
     CHECK_ZERO(perf_gpu_capture(s->gpu, s->stream));
     for (int i = 0; i < NODES; i++) {
         snprintf(name, sizeof(name), "node %d", i);
         CHECK_OK(call_at(s, name));
     }
+    CHECK_OK(put_at(s, "put", NULL));
+    CHECK_OK(put_at(s, "copy", "copy_engine"));
     CHECK_ZERO(perf_gpu_captured(s->gpu, s->stream, &s->graph));
     return 0;
 }
@@ -110,7 +125,9 @@ static int ended(const struct stage *s, uint32_t *number)
 
 static int state_of(const struct symm_sight_page *page, const char *name, int *calls)
 {
-    const struct symm_sight_site *site = sight_page_site(page, "all_reduce", name);
+    const bool puts = strstr(name, "put") || strstr(name, "copy");
+    const struct symm_sight_site *site =
+        sight_page_site(page, puts ? "put" : "all_reduce", name);
     int state = 0;
 
     *calls = 0;
@@ -166,6 +183,10 @@ static int body_replays(symm_ctx *ctx, void *arg)
     CHECK_ZERO(stage_open(&s, ctx, job->algorithm));
     CHECK(state_of(s.page, "first", &calls) == SYMM_SIGHT_LAUNCHED && calls == 1);
     CHECK(state_of(s.page, "node 2", &calls) == SYMM_SIGHT_CAPTURED && calls == 1);
+    CHECK(state_of(s.page, "eager put", &calls) == SYMM_SIGHT_LAUNCHED && calls == 1);
+    CHECK(state_of(s.page, "eager copy", &calls) == SYMM_SIGHT_LAUNCHED && calls == 1);
+    CHECK(state_of(s.page, "put", &calls) == SYMM_SIGHT_CAPTURED && calls == 1);
+    CHECK(state_of(s.page, "copy", &calls) == SYMM_SIGHT_CAPTURED && calls == 1);
     CHECK_ZERO(ended(&s, &before));
     CHECK(progress_of(s.page)->launched == 1);
     for (int i = 0; i < REPLAYS; i++)

@@ -191,6 +191,7 @@ static symm_status source(struct run *run, const void **in)
     size_t bytes = (size_t)run->team->size * args->count * run->element;
     struct symm_transfer copy;
     const char *path;
+    bool captured;
     void *at;
     symm_status status;
 
@@ -211,7 +212,8 @@ static symm_status source(struct run *run, const void **in)
                                   .signal = -1,
                                   .timeout = run->until - symm__now()};
     *in = at;
-    return run->team->device_ops->transfer(&copy, run->channel->stream, NULL, &path);
+    return run->team->device_ops->transfer(&copy, run->channel->stream, NULL, &path,
+                                           &captured);
 }
 
 /* ---- Collectives ------------------------------------------------------------------- */

@@ -151,14 +151,17 @@ static symm_status launch_device(struct transfer *t, const char *what, void *str
                                      .tag = t->tag,
                                      .timeout = t->timeout,
                                      .algorithm = t->algorithm};
+    bool captured = false;
     symm_status status;
 
     memcpy(transfer.site, t->site, sizeof(transfer.site));
     if (t->signal >= 0) /* the device has a count of its own */
         t->count = __atomic_add_fetch(counter_of(t), 1, __ATOMIC_RELAXED);
     see(t, what, false);
-    status = t->team->device_ops->transfer(&transfer, stream, work, &t->path);
-    symm__seen_end(t->team, t->seen, status, SYMM_SIGHT_LAUNCHED);
+    status =
+        t->team->device_ops->transfer(&transfer, stream, work, &t->path, &captured);
+    symm__seen_end(t->team, t->seen, status,
+                   captured ? SYMM_SIGHT_CAPTURED : SYMM_SIGHT_LAUNCHED);
     return status;
 }
 

@@ -37,6 +37,7 @@ struct batch {
     symm_work *work;
     uint64_t seen; /* the call's number */
     uint32_t step; /* see call/seen.h */
+    bool captured; /* device: by a graph */
     double timeout;
     const char *what;
     char site[SYMM_SITE_NAME_BYTES];
@@ -234,7 +235,7 @@ static void describe(const struct batch *batch, const int *ranks, int count, cha
 }
 
 /* pair: the team rank of the communicator's other rank; -1: it is the team's. */
-static symm_status run_part(const struct batch *batch, struct symm_engine_comm *comm,
+static symm_status run_part(struct batch *batch, struct symm_engine_comm *comm,
                             int pair, struct symm_engine_request *first, int count,
                             void *stream, symm_work **work)
 {
@@ -250,7 +251,8 @@ static symm_status run_part(const struct batch *batch, struct symm_engine_comm *
                                     .what = what,
                                     .site = batch->site,
                                     .peers = peers,
-                                    .step = batch->step};
+                                    .step = batch->step,
+                                    .captured = &batch->captured};
 
     call.peer_count = find_peers(batch, first, count, peers, SYMM_SIGHT_AWAITED);
     describe(batch, peers, call.peer_count, what, sizeof(what));
@@ -412,7 +414,8 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
         return launch_host(batch, stream, work);
     see(batch, false);
     status = run(batch, stream, work);
-    symm__seen_end(batch->team, batch->seen, status, SYMM_SIGHT_LAUNCHED);
+    symm__seen_end(batch->team, batch->seen, status,
+                   batch->captured ? SYMM_SIGHT_CAPTURED : SYMM_SIGHT_LAUNCHED);
     batch_free(batch);
     return status;
 }

@@ -49,6 +49,7 @@ struct symm_engine_call {
     const int *peers;
     int peer_count;
     uint32_t step;
+    bool *captured; /* device: whether a graph captures them; NULL: not asked */
 };
 
 #define SYMM_SIDE_MARKS 3
@@ -157,9 +158,9 @@ struct symm_device_ops {
     symm_status (*handle)(struct symm_team_channel *channel, symm_work **work);
     /* Sets bytes of this rank's memory, in the stream's order. */
     symm_status (*fill)(symm_ctx *ctx, void *stream, void *at, int byte, size_t bytes);
-    /* *path: a sentence for symm_explain. */
+    /* *path: a sentence for symm_explain. *captured: a graph captures it. */
     symm_status (*transfer)(const struct symm_transfer *transfer, void *stream,
-                            symm_work **work, const char **path);
+                            symm_work **work, const char **path, bool *captured);
 
     /* A second stream of a held channel of a team over several hosts, for steps beside those on
      * its own; until the team's end. */

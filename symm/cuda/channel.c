@@ -317,15 +317,27 @@ symm_status symm__cuda_channel_find(symm_team *team, void *stream,
     return cache_or_leave(*channel);
 }
 
-int symm__cuda_channel_of(symm_team *team, const void *stream)
+int symm__cuda_channel_state(symm_team *team, const void *stream, bool *captured)
 {
     struct symm_team_channel *channel;
     uint64_t id;
+    const symm_status status =
+        symm__cuda_stream_id(team->ctx, (void *)(uintptr_t)stream, &id);
 
-    if (symm__cuda_stream_id(team->ctx, (void *)(uintptr_t)stream, &id) != SYMM_OK)
+    *captured = status == SYMM_OK && stream && (id & CAPTURED);
+    if (team->hierarchy)
+        return symm__channel_find(team, stream);
+    if (status != SYMM_OK)
         return SYMM_CHANNELS;
     channel = channel_of(team, stream, id);
     return channel ? channel->index : SYMM_CHANNELS;
+}
+
+int symm__cuda_channel_of(symm_team *team, const void *stream)
+{
+    bool captured;
+
+    return symm__cuda_channel_state(team, stream, &captured);
 }
 
 /* ---- Claiming ----------------------------------------------------------------------------- */

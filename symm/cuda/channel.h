@@ -46,6 +46,8 @@ symm_status symm__cuda_channel_grow(struct symm_team_channel *current, uint64_t 
                                     struct symm_team_channel **channel) SYMM_MUST_CHECK;
 void symm__cuda_channel_leave(struct symm_team_channel *channel);
 int symm__cuda_channel_of(symm_team *team, const void *stream);
+/* The same, and whether the stream is captured; of a team over several hosts as well. */
+int symm__cuda_channel_state(symm_team *team, const void *stream, bool *captured);
 /* Counts a launch of `blocks` blocks with that tag. Its number; 0 if a graph captures it. */
 uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t blocks,
                                    uint32_t tag);

@@ -82,6 +82,8 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
     if (status != SYMM_OK)
         return status;
     status = symm__cuda_follow_relay(call->team, stream, &follow);
+    if (call->captured)
+        *call->captured = follow.captured;
     if (status == SYMM_OK)
         status = symm__cuda_enter(launcher->backend, &scope);
     if (status == SYMM_OK) {

@@ -318,6 +318,6 @@ void symm__cuda_pointers_free(struct symm_cuda_team *cuda);
 
 /* one_sided.c */
 symm_status symm__cuda_transfer(const struct symm_transfer *transfer, void *stream,
-                                symm_work **work, const char **path);
+                                symm_work **work, const char **path, bool *captured);
 
 #endif

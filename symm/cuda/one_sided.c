@@ -23,6 +23,7 @@
  */
 #include <string.h>
 
+#include "cuda/channel.h"
 #include "cuda/launcher.h"
 #include "cuda/stream_order.h"
 #include "util/clock.h"
@@ -47,13 +48,13 @@ static void publish(const struct symm_transfer *t)
 /* ---- By kernel ----------------------------------------------------------------------- */
 
 static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
-                             uint32_t *result)
+                             uint32_t *result, bool *captured)
 {
     symm_team *team = t->team;
     enum symm_cuda_p2p call = t->waits                          ? SYMM_CUDA_SIGNAL_WAIT
                               : t->bytes == 0 && t->signal >= 0 ? SYMM_CUDA_SIGNAL
                                                                 : SYMM_CUDA_PUT;
-    int channel = symm__channel_find(team, stream);
+    int channel = symm__cuda_channel_state(team, stream, captured);
     struct symm_cuda_args args = {
         .team = team->device,
         .in = t->src,
@@ -218,7 +219,7 @@ static symm_status wants_engine(const struct symm_transfer *t, bool *engine)
 }
 
 symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
-                                symm_work **handle, const char **path)
+                                symm_work **handle, const char **path, bool *captured)
 {
     struct symm_cuda_launcher *launcher = t->team->ctx->launcher;
     struct symm_cuda_scope scope;
@@ -239,9 +240,10 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
     publish(t);
     __atomic_store_n(&t->team->cuda->used, 1, __ATOMIC_RELAXED);
     if (!engine) {
-        status = by_kernel(t, (CUstream)stream, result);
+        status = by_kernel(t, (CUstream)stream, result, captured);
     } else {
         status = symm__cuda_follow_relay(t->team, stream, &follow);
+        *captured = follow.captured;
         if (status == SYMM_OK)
             status = symm__cuda_enter(launcher->backend, &scope);
         if (status == SYMM_OK) {

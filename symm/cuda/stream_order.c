@@ -115,7 +115,8 @@ void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
 symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
                                     struct symm_cuda_follow *follow)
 {
-    const int mark = symm__channel_find(team, stream);
+    bool captured;
+    const int mark = symm__cuda_channel_state(team, stream, &captured);
     const struct symm_team_channel *channel =
         mark < SYMM_CHANNELS ? &team->channel[mark] : NULL;
     struct symm_cuda_args args = {.team = own_of(team)->device,
@@ -130,6 +131,7 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
     symm_status status =
         symm__cuda_follow_begin(team, channel, stream, (uint32_t)mark, &args, follow);
 
+    follow->captured = captured;
     if (status != SYMM_OK || !follow->before)
         return status;
     symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, team->ctx->processors, &kernel, &shape);

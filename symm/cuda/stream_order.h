@@ -25,6 +25,7 @@ struct symm_cuda_follow {
     struct symm_cuda_launcher *launcher;
     struct symm_cuda_team *before; /* the other team; NULL: none */
     uint64_t id, mark, last; /* stream; addresses of failed words: own, last call's */
+    bool captured;           /* relay: the stream is captured into a graph */
 };
 
 /* Before a launch on the stream: fills args->before. mark: the number of the failed word that the
