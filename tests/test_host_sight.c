@@ -576,6 +576,29 @@ static void test_threads(void **state)
     free(copy);
 }
 
+/* ---- Names of files ------------------------------------------------------------------------ */
+
+static void test_names(void **state)
+{
+    const struct symm_sight_config config = {.job = "slurm:7/a b%r\xc3\xa9", .rank = 3};
+    struct symm_sight sight = {.fd = -1};
+    char name[64], folder[] = "/tmp/symm-sight-XXXXXX", path[96];
+
+    (void)state;
+    symm__sight_job("pmix-1.2:prterun@9", name, sizeof(name));
+    assert_string_equal(name, "pmix-1.2_prterun_9");
+    assert_non_null(mkdtemp(folder));
+    setenv("SYMM_DUMP", folder, 1);
+    assert_int_equal(symm__sight_save_open(&sight, &config), SYMM_OK);
+    unsetenv("SYMM_DUMP");
+    symm__sight_job(config.job, name, sizeof(name));
+    snprintf(path, sizeof(path), "%s/%s.rank3.json", folder, name);
+    assert_string_equal(sight.dump, path);
+    assert_string_equal(name, "slurm_7_a_b_r__");
+    free(sight.dump);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -583,7 +606,7 @@ int main(void)
         cmocka_unit_test(test_hidden),  cmocka_unit_test(test_refused),
         cmocka_unit_test(test_many),    cmocka_unit_test(test_fails),
         cmocka_unit_test(test_pairs),   cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_names),
     };
 
     job = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,

@@ -27,12 +27,12 @@
 
 /* ---- The page ------------------------------------------------------------------------ */
 
-/* The job's bytes that are no part of a name, or of a pattern of names, become '_'. */
 void symm__sight_job(const char *job, char *name, size_t bytes)
 {
     snprintf(name, bytes, "%s", job);
     for (char *c = name; *c; c++)
-        if (*c <= ' ' || *c > '~' || *c == '/' || *c == '%')
+        if (!((*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
+              (*c >= 'A' && *c <= 'Z') || *c == '.' || *c == '-'))
             *c = '_';
 }
 

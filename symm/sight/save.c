@@ -33,11 +33,7 @@ symm_status symm__sight_save_open(struct symm_sight *sight,
                                 "SYMM_DUMP '%.200s', the folder for what ranks leave "
                                 "when they fail",
                                 folder);
-    snprintf(job, sizeof(job), "%s", config->job);
-    for (char *c = job; *c; c++)
-        if (!((*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
-              (*c >= 'A' && *c <= 'Z') || *c == '.' || *c == '-'))
-            *c = '_';
+    symm__sight_job(config->job, job, sizeof(job));
     if (asprintf(&sight->dump, "%s/%s.rank%d.json", folder, job, config->rank) < 0) {
         sight->dump = NULL;
         return symm__fail(SYMM_ERR_NOMEM, "no memory for the file of SYMM_DUMP");

@@ -106,7 +106,8 @@ void symm__sight_wait_for(struct symm_sight *sight, struct symm_sight_wait *wait
                           const int *ranks, int missing);
 void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait);
 
-/* "JOB" as a part of a file's name. */
+/* The job as a part of a file's name, of the page, a dump or a trace: all bytes but letters and
+ * digits of ASCII, '.' and '-' become '_'. */
 void symm__sight_job(const char *job, char *name, size_t bytes);
 
 /* hooks.c: what follows each call while sight->hooks is set: its trace, its NVTX range. */
