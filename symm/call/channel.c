@@ -127,7 +127,7 @@ static symm_status channel_default(symm_team *team, struct symm_team_channel **c
     return status;
 }
 
-/* A team of one host: *channel is NULL where the stream has no channel yet; team->channels is
+/* A team within one host: *channel is NULL where the stream has no channel yet; team->channels is
  * locked all the same. */
 static symm_status channel_device(symm_team *team, void *stream,
                                   struct symm_team_channel **channel)
@@ -138,7 +138,7 @@ static symm_status channel_device(symm_team *team, void *stream,
         status = team->device_ops->stream_check(team->ctx, &stream);
     if (status != SYMM_OK)
         return status;
-    if (team->hierarchy)
+    if (team->far)
         return channel_lock(team, stream, channel);
     pthread_mutex_lock(&team->channels);
     status = team->device_ops->channel_find(team, stream, channel);
@@ -168,7 +168,7 @@ void symm__channel_leave(struct symm_team_channel *channel)
 {
     const symm_team *team = channel->team;
 
-    if (team->device_ops && !team->hierarchy)
+    if (team->device_ops && !team->far)
         team->device_ops->channel_leave(channel);
     if (channel->index == 0 && !team->device_ops)
         symm__default_leave(channel->team->ctx);
@@ -229,7 +229,7 @@ void symm__channel_init(struct symm_team_channel *channel)
     state->size = team->size;
     state->slots = team->slots + channel->index * team->local_size;
     state->base = team->base;
-    /* Of a team over several hosts nothing is awaited here: kernels run on its parts. */
+    /* Of a team over several domains nothing is awaited here: kernels run on its parts. */
     for (int m = 0; !team->spans && m < team->size; m++) {
         state->slots[m] = team->pad[m]->channel[channel->index].slot;
         state->base[m] = symm__heap_base(ctx, team->world_rank[m]);

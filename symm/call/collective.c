@@ -478,7 +478,7 @@ symm_status symm__collective(symm_team *team, const struct symm_request *rq,
         status = symm__channel_enter(team, call->stream, &channel);
     if (__builtin_expect(status != SYMM_OK, 0))
         return status;
-    if (team->device_ops && !team->hierarchy) {
+    if (team->device_ops && !team->far) {
         checked = channel ? NULL : &first;
         status = channel ? grow_channel(team, rq, &channel)
                          : claim_channel(team, rq, call, &first, &channel);

@@ -4,10 +4,14 @@
  *
  * symm_ctx is the root of all state of one rank; there are no mutable globals but the list of
  * oob/forks.c, so N ranks may be N threads of one process. Address space: there are heaps of
- * the ranks on this host only, one beside the other in the order of their places there, each
+ * the domain's ranks only, one beside the other in the order of their places there, each
  * cut into teams' ranges (team.h). Control pages are memory of the host in a reservation of
  * their own, in the same order. The context keeps 6 bytes for each rank of the job, beside the
  * room for exchanges.
+ * Two questions are asked about a rank. Is it on another host (symm__is_far)? Then it shares no
+ * control page, no descriptor and no pidfd, and news of it come by the relay. Is its memory
+ * mapped here (symm__is_mapped)? Then heap, pad and signals are reached by loads and stores. The
+ * ranks whose memory this one maps are its domain; of a host's ranks all are in one domain.
  * `lock` guards the control plane (teams, heaps, segments, hooks); the launch path takes no
  * lock: what it reads (ranges, generation) changes only in control-plane calls, which must
  * not overlap with calls that use the memory concerned.
@@ -29,6 +33,10 @@
 #include "select/select.h"
 
 #define SYMM_MAX_STREAMS 64
+/* Ranks of a domain: those of a host, on a device as many as its code knows. */
+#define SYMM_MAX_PLACES                                                                \
+    (SYMM_MAX_LOCAL_RANKS > SYMM_DEVICE_RANKS ? SYMM_MAX_LOCAL_RANKS                   \
+                                              : SYMM_DEVICE_RANKS)
 #define SYMM_SITES       256 /* cached calls of a channel; a power of two */
 #define SYMM_ENTRIES     (SYMM_SITES + 2) /* calls that a channel has memory for */
 
@@ -95,11 +103,13 @@ struct symm_ctx {
     int *local;         /* [local_size]: ranks on this host, ascending; owned */
     int32_t *host_of;   /* [size]: by rank; owned */
     uint16_t *local_of; /* [size]: place of each rank on its host; owned */
+    int place, places; /* the own place in the domain, how many ranks that has */
+    int32_t *domain_of;  /* [size]: as host_of, or owned: numbered by the lowest rank */
+    uint16_t *place_of;  /* [size]: as local_of, or owned: place of each rank in its domain */
     struct symm_relay_host *host_at; /* [hosts]: names, and where relays listen; owned */
     symm_thread_group *thread_group;   /* NULL: ranks are processes */
-    char *base;                        /* heaps: use symm__heap_base */
-    char *
-        control_base; /* control pages, SYMM_CONTROL_BYTES each; both by place on this host */
+    char *base;         /* heaps, by place in the domain: use symm__heap_base */
+    char *control_base; /* control pages by place on this host, SYMM_CONTROL_BYTES each */
     size_t stride, team_bytes, granularity;
     char why_backend[256];  /* it was taken */
     bool multicast;         /* all ranks have it and want it */
@@ -138,9 +148,16 @@ struct symm_ctx {
     int hook_next;
 };
 
+/* Whether the rank is on another host. */
 static inline bool symm__is_far(const symm_ctx *ctx, int world_rank)
 {
     return ctx->host_of[world_rank] != ctx->host_of[ctx->rank];
+}
+
+/* Whether the rank's memory is mapped here, or will be. */
+static inline bool symm__is_mapped(const symm_ctx *ctx, int world_rank)
+{
+    return ctx->domain_of[world_rank] == ctx->domain_of[ctx->rank];
 }
 
 static inline const char *symm__host_of_rank(const symm_ctx *ctx, int world_rank)
@@ -148,10 +165,10 @@ static inline const char *symm__host_of_rank(const symm_ctx *ctx, int world_rank
     return ctx->host_at[ctx->host_of[world_rank]].name;
 }
 
-/* A rank's heap, as mapped here. Only of a rank on this host. */
+/* A rank's heap, as mapped here. Only of a rank whose memory is mapped. */
 static inline char *symm__heap_base(const symm_ctx *ctx, int world_rank)
 {
-    return ctx->base + ctx->local_of[world_rank] * ctx->stride;
+    return ctx->base + ctx->place_of[world_rank] * ctx->stride;
 }
 
 /* A rank's control page; NULL: it is on another host. */

@@ -8,7 +8,7 @@ int symm__channel_find(symm_team *team, const void *stream)
 {
     int found = SYMM_CHANNELS;
 
-    if (team->device_ops && !team->hierarchy)
+    if (team->device_ops && !team->far)
         return team->device_ops->channel_of(team, stream);
     if (!stream)
         return 0;

@@ -36,12 +36,9 @@ symm_status symm__team_failed(const symm_team *team)
     return status == SYMM_OK ? SYMM_OK : fail_as(team, status);
 }
 
-/* The local team fails, too; no call awaits its turn any longer; the members on other hosts
- * get a report. */
-static void tell_hosts(symm_team *team)
+/* The local team fails, too, and no call awaits its turn any longer. */
+static void end_steps(const symm_team *team, struct symm_hierarchy *hierarchy)
 {
-    struct symm_hierarchy *hierarchy = team->hierarchy;
-
     /* Members on this host may wait in a step of theirs, where they look at its records. */
     if (hierarchy->local_team && symm__team_failed(hierarchy->local_team) == SYMM_OK)
         (void)symm__team_fail(hierarchy->local_team, (symm_status)team->failed, "%s",
@@ -50,8 +47,17 @@ static void tell_hosts(symm_team *team)
     pthread_mutex_lock(&hierarchy->turn);
     pthread_cond_broadcast(&hierarchy->turns);
     pthread_mutex_unlock(&hierarchy->turn);
-    symm__oob_notify(&team->ctx->oob, team->uid, (symm_status)team->failed,
-                     team->failure);
+}
+
+/* The members on other hosts get a report. Of the part of a hierarchical team they get it as that
+ * team's, which fails with it. */
+static void tell_hosts(symm_team *team)
+{
+    if (team->hierarchy)
+        end_steps(team, team->hierarchy);
+    if (!team->inner)
+        symm__oob_notify(&team->ctx->oob, team->uid, (symm_status)team->failed,
+                         team->failure);
 }
 
 /* Sets the team's own state once; later failures keep the first record. */
@@ -68,7 +74,7 @@ static symm_status team_mark(symm_team *team, symm_status status, const char *te
         /* release: pairs with the acquire in symm__team_failed */
         __atomic_store_n(&team->failed, (int32_t)status, __ATOMIC_RELEASE);
         symm__sight_failure(ctx->sight, team->uid, status, text);
-        if (team->hierarchy)
+        if (team->far)
             tell_hosts(team);
         symm__sight_save(ctx->sight); /* last: it writes a file */
     } else {
@@ -111,7 +117,7 @@ symm_status symm__team_record_of(symm_team *team, int member)
     char text[sizeof(record->text)];
     int32_t state;
 
-    if (!record) /* on another host: see symm__hierarchical_poll */
+    if (!record) /* on another host: see symm__far_poll */
         return SYMM_OK;
     /* acquire: pairs with the release in team_mark of that rank */
     state = __atomic_load_n(&record->state, __ATOMIC_ACQUIRE);
@@ -242,9 +248,9 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
 /* What is known without the connections: the team's own state, and its local team's. */
 static symm_status poll_near(symm_team *team)
 {
-    if (!team->hierarchy || symm__team_failed(team) != SYMM_OK)
+    if (!team->far || symm__team_failed(team) != SYMM_OK)
         return symm__team_failed(team);
-    if (team->hierarchy->local_team &&
+    if (team->hierarchy && team->hierarchy->local_team &&
         symm__team_failed(team->hierarchy->local_team) != SYMM_OK)
         return symm__team_fail(team, (symm_status)team->hierarchy->local_team->failed,
                                "%s", team->hierarchy->local_team->failure);
@@ -256,20 +262,20 @@ static symm_status look_due(symm_team *team, char *said, size_t bytes)
 {
     symm_status status;
 
-    if (symm__now() - team->hierarchy->looked < LOOK_SECONDS)
+    if (symm__now() - team->looked < LOOK_SECONDS)
         return SYMM_OK;
     status = look_far(team, said, bytes);
-    team->hierarchy->looked = symm__now();
+    team->looked = symm__now();
     return status;
 }
 
-symm_status symm__hierarchical_poll(symm_team *team)
+symm_status symm__far_poll(symm_team *team)
 {
     symm_ctx *ctx = team->ctx;
     char said[SYMM_ERROR_BYTES];
     symm_status status = poll_near(team);
 
-    if (!team->hierarchy || status != SYMM_OK)
+    if (!team->far || status != SYMM_OK)
         return status;
     /* An exchange that runs meanwhile looks by itself. */
     if (pthread_mutex_trylock(&ctx->lock) != 0)
@@ -279,12 +285,12 @@ symm_status symm__hierarchical_poll(symm_team *team)
     return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", said);
 }
 
-symm_status symm__hierarchical_poll_locked(symm_team *team)
+symm_status symm__far_poll_locked(symm_team *team)
 {
     char said[SYMM_ERROR_BYTES];
     symm_status status = poll_near(team);
 
-    if (!team->hierarchy || status != SYMM_OK)
+    if (!team->far || status != SYMM_OK)
         return status;
     status = look_due(team, said, sizeof(said));
     return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", said);

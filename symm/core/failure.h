@@ -35,10 +35,10 @@ const char *symm__site_text(const struct symm_site *site, uint32_t step, char *t
                             size_t bytes);
 /* Copies a peer's site and makes its name printable. */
 void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
-/* Of a team over several hosts: has a rank of another host died, or reported that the team has
+/* Of a team with ranks on other hosts: has one of them died, or reported that the team has
  * failed? Then it has, here. Looks at most once a millisecond. */
-symm_status symm__hierarchical_poll(symm_team *team);
+symm_status symm__far_poll(symm_team *team);
 /* The same, by a thread that has locked the context. */
-symm_status symm__hierarchical_poll_locked(symm_team *team);
+symm_status symm__far_poll_locked(symm_team *team);
 
 #endif

@@ -23,8 +23,8 @@ struct symm_registration {
     bool shared, settled;
     struct symm_mem_hold *mem; /* NULL: not of symm_mem_alloc */
     struct symm_own_run own;
-    struct symm_opened *peer[SYMM_MAX_LOCAL_RANKS]; /* by place */
-    uint64_t offset[SYMM_MAX_LOCAL_RANKS];          /* of their memory in the run */
+    struct symm_opened *peer[SYMM_MAX_PLACES]; /* by place */
+    uint64_t offset[SYMM_MAX_PLACES];          /* of their memory in the run */
 };
 
 /* One registration in a message, whose size gives their count. */
@@ -42,7 +42,7 @@ symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
     struct symm_registration *made, **last;
     symm_status status;
 
-    if ((uintptr_t)ptr - (uintptr_t)ctx->base < (size_t)ctx->local_size * ctx->stride)
+    if ((uintptr_t)ptr - (uintptr_t)ctx->base < (size_t)ctx->places * ctx->stride)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_buffer_register: %p is symmetric memory already", ptr);
     if ((uintptr_t)ptr + bytes < (uintptr_t)ptr)

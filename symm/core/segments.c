@@ -6,7 +6,7 @@
  * carries all new segments of all ranks, then one that reports whether every rank could map
  * them: a rank that could not makes all go back. (If the second exchange itself ends
  * differently on two ranks, by a death or the deadline, the next sharing is refused.)
- * Members on other hosts take part: of them only where their memory ends is looked at.
+ * Members of other domains take part: of them only where their memory ends is looked at.
  * Refuses: segments outside the team's range, not of whole granules, or not adjoining what
  * that rank shared before; a rank whose segments do not cover the pad, the scratch, the
  * plan's arena and every live buffer of the team. Every rank refuses in the same step.
@@ -201,7 +201,7 @@ static symm_status import_failed(const symm_team *team, int member, uint64_t off
     return symm__fail_quiet(status, sentence);
 }
 
-/* Of a member on this host, at that place. */
+/* Of a member whose memory is mapped, at that place. */
 static symm_status import_one(symm_team *team, int place,
                               struct symm_oob_message *message, size_t index)
 {
@@ -248,7 +248,7 @@ static symm_status map_registered(symm_team *team, int member,
                                 fds ? message->fds_count - (int)head->segments : 0);
 }
 
-/* Maps what the members on this host sent. On error extents say how far it came. */
+/* Maps what the members of this domain sent. On error extents say how far it came. */
 static symm_status import_all(symm_team *team, struct symm_oob_message *messages)
 {
     for (int p = 0; p < team->local_size; p++) {
@@ -287,7 +287,7 @@ static size_t extent_needed(const symm_team *team)
 struct survey {
     size_t fresh;   /* segments and registrations */
     size_t end;     /* where a member's memory ends at least, as it says */
-    size_t far_end; /* where the memory of members on other hosts ends at least, */
+    size_t far_end; /* where the memory of members of other domains ends at least, */
     int far_member; /* and of which; -1: there are none */
 };
 
@@ -373,7 +373,7 @@ static symm_status import_agreed(symm_team *team, const char *what, double timeo
                                  const struct survey *survey)
 {
     struct symm_room *room = &team->ctx->room;
-    size_t before[SYMM_MAX_LOCAL_RANKS];
+    size_t before[SYMM_MAX_PLACES];
     symm_status status;
 
     memcpy(before, team->extent, sizeof(before));

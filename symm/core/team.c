@@ -135,7 +135,7 @@ int symm_team_world_rank(const symm_team *team, int rank)
     return team && rank >= 0 && rank < team->size ? team->world_rank[rank] : -1;
 }
 
-/* The same of teams over several hosts, member by member; without memory for that: false. */
+/* The same of teams over several domains, member by member; without memory for that: false. */
 static bool contains_all(const symm_team *big, const symm_team *small)
 {
     bool *has = calloc((size_t)big->ctx->size, sizeof(*has)), all = has != NULL;
@@ -155,7 +155,7 @@ bool symm__team_contains(const symm_team *big, const symm_team *small)
     if (small->size > big->size)
         return false;
     for (int p = 0; p < small->local_size; p++)
-        if (big->place_of[big->ctx->local_of[symm__team_rank_at(small, p)]] < 0)
+        if (symm__team_place_of(big, symm__team_rank_at(small, p)) < 0)
             return false;
     return !small->spans || contains_all(big, small);
 }
@@ -275,7 +275,7 @@ symm_status symm__team_reach(const char *what, const symm_team *team, int peer)
     const symm_ctx *ctx = team->ctx;
     int rank = team->world_rank[peer];
 
-    if (!symm__is_far(ctx, rank))
+    if (symm__is_mapped(ctx, rank))
         return SYMM_OK;
     return symm__fail(
         SYMM_ERR_UNSUPPORTED,

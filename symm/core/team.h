@@ -4,8 +4,8 @@
  *
  * A team's range holds its pad, on a device its kernels' scratch, then its heap. A channel is
  * what the calls of one stream share: counters and words in every member's pad, and the calls
- * that were checked before. A team over several hosts also has the team of its ranks on this
- * host, and a communicator across hosts: struct symm_hierarchy.
+ * that were checked before. A team with members whose memory is not mapped also has the team of
+ * those whose memory is, and a communicator between: struct symm_hierarchy.
  * `channels` guards channels while calls are queued; ctx->lock guards all else but what is
  * marked atomic.
  */
@@ -101,16 +101,16 @@ struct symm_team_channel {
 
 /* Where a member of a hierarchical team is. */
 struct symm_seat {
-    uint16_t host;  /* numbered by their lowest team ranks */
-    uint16_t place; /* its rank in its host's part */
+    uint16_t host;  /* its domain's number: they are numbered by their lowest team ranks */
+    uint16_t place; /* its rank in its domain's part */
 };
 
 struct symm_hierarchy {
-    symm_team *local_team; /* the ranks on this host, in order; owned */
-    int hosts;
-    int at, here;           /* own host, own rank in its part */
-    int places;             /* ranks of the own host */
-    bool equal;             /* hosts have equally many ranks, */
+    symm_team *local_team; /* the ranks whose memory is mapped, in order; owned */
+    int hosts;              /* domains, which are hosts unless one has several */
+    int at, here;           /* own domain, own rank in its part */
+    int places;             /* ranks of the own domain */
+    bool equal;             /* domains have equally many ranks, */
     bool regular;           /* and rank = host x places + place there */
     struct symm_seat *seat; /* [size], by team rank; NULL: it is regular; owned */
     int rail_count;
@@ -118,7 +118,6 @@ struct symm_hierarchy {
     uint64_t
         *tags; /* of the call whose turn it is; NULL: none was compared yet; owned */
     int tags_room;            /* how many they may be */
-    double looked;            /* at the ranks of other hosts; with the context locked */
     uint64_t tickets, served; /* calls that were made, that have run */
     pthread_mutex_t turn;
     pthread_cond_t turns;
@@ -132,13 +131,15 @@ struct symm_team {
     char name[SYMM_TEAM_NAME_BYTES]; /* for people, on this rank; "": none */
     int rank, size;
     int *world_rank; /* [size]; owned */
-    bool spans;      /* its ranks are on several hosts */
-    /* The members on this host; memory and signals are theirs alone. A member's place is its
-     * index here: of a team that does not span hosts its team rank. */
+    bool far;        /* it has ranks on other hosts: failures come by the relay, streams take
+                        channels by order */
+    bool spans;      /* it has ranks whose memory is not mapped; then it is far, too */
+    /* The members whose memory is mapped; pads and signals are theirs alone. A member's place is
+     * its index here: of a team that does not span domains its team rank. */
     int local_rank, local_size;      /* the own place, and how many they are */
-    int local[SYMM_MAX_LOCAL_RANKS]; /* team ranks, ascending */
+    int local[SYMM_MAX_PLACES]; /* team ranks, ascending */
     int8_t
-        place_of[SYMM_MAX_LOCAL_RANKS]; /* by the context's local_of; -1: no member */
+        place_of[SYMM_MAX_PLACES]; /* by the context's place_of; -1: no member */
     uint32_t sequence; /* of exchanges */
     uint64_t before;   /* tag of the exchange that the next one follows; 0: its own */
     bool agreed;       /* all members are known to come to the next exchange */
@@ -151,7 +152,7 @@ struct symm_team {
     size_t begin, end;  /* its range: pad first, scratch, then the heap */
     size_t scratch_bytes;
     struct symm_heap heap;
-    size_t extent[SYMM_MAX_LOCAL_RANKS]; /* by place: end of its memory, mapped here */
+    size_t extent[SYMM_MAX_PLACES]; /* by place: end of its memory, mapped here */
     size_t shared; /* up to here every member's memory is mapped on its whole host */
     struct symm_segment *segments; /* in order of offset; owned */
     size_t segment_count, segment_capacity;
@@ -163,10 +164,11 @@ struct symm_team {
     struct symm_capture *capture; /* captured calls; NULL: no bracket yet; owned */
     struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
     size_t plan_end; /* where the plan's arena ends in the heap; 0: no plan */
-    struct symm_pad *pad[SYMM_MAX_LOCAL_RANKS]; /* by place */
+    struct symm_pad *pad[SYMM_MAX_PLACES]; /* by place */
     struct symm_hierarchy
-        *hierarchy; /* its ranks are on several hosts; NULL: on one; owned */
-    bool inner;     /* the part on this host of a hierarchical team, which owns it */
+        *hierarchy; /* it spans domains; NULL: all memory is mapped; owned */
+    bool inner;     /* the mapped part of a hierarchical team, which owns it */
+    double looked;  /* at the ranks of other hosts; with the context locked */
     struct symm_team_channel channel[SYMM_CHANNELS];
     /* Of the states of its channels: [SYMM_HOST_CHANNELS * local_size], [local_size]; NULL on a
      * device; owned. */
@@ -196,15 +198,22 @@ struct symm_team {
     struct symm_device_team device;      /* as device code sees the team */
 };
 
-/* A member's place among those on this host; -1: it is on another one. */
+/* The place of the member that is this rank of the world; -1: it is none, or not mapped. */
+static inline int symm__team_place_of(const symm_team *team, int world_rank)
+{
+    return symm__is_mapped(team->ctx, world_rank)
+               ? team->place_of[team->ctx->place_of[world_rank]]
+               : -1;
+}
+
+/* A member's place among those whose memory is mapped; -1: it is not. */
 static inline int symm__team_place(const symm_team *team, int member)
 {
     const int rank = team->world_rank[member];
 
     if (!team->spans)
         return member;
-    return symm__is_far(team->ctx, rank) ? -1
-                                         : team->place_of[team->ctx->local_of[rank]];
+    return symm__team_place_of(team, rank);
 }
 
 /* The world rank of the member with that place. */
@@ -213,7 +222,13 @@ static inline int symm__team_rank_at(const symm_team *team, int place)
     return team->world_rank[team->local[place]];
 }
 
-/* Of a hierarchical team: a member's host, and its rank in its host's part. */
+/* Whether the member with that place is on another host: no control page, no descriptors. */
+static inline bool symm__team_far_at(const symm_team *team, int place)
+{
+    return team->far && symm__is_far(team->ctx, symm__team_rank_at(team, place));
+}
+
+/* Of a hierarchical team: a member's domain, and its rank in its domain's part. */
 static inline int symm__hierarchy_host(const struct symm_hierarchy *hierarchy,
                                        int member)
 {
@@ -230,8 +245,8 @@ symm_status symm__team_check_in(const symm_team *team,
                                 const char *function) SYMM_MUST_CHECK;
 #define symm__team_check(team) symm__team_check_in(team, __func__)
 
-/* Fills team->device with what both backends know, not state and record: the members on this
- * host, by their places. At most SYMM_DEVICE_RANKS of them. */
+/* Fills team->device with what both backends know, not state and record: the members whose
+ * memory is mapped, by their places. At most SYMM_DEVICE_RANKS of them. */
 void symm__team_describe(symm_team *team);
 /* One exchange of the team, counted. */
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,

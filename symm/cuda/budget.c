@@ -229,14 +229,14 @@ static void settle_all(symm_team *team, struct scene *scene)
     if (!locked)
         return;
     for (struct symm_cuda_team *t = launcher->teams; t; t = t->next)
-        if (t->team != team && !t->team->hierarchy && !t->team->inner)
+        if (t->team != team && !t->team->far && !t->team->inner)
             settle_team(t->team, scene);
     pthread_mutex_unlock(&launcher->lock);
 }
 
 static bool has_member(const symm_team *team, int world_rank)
 {
-    return team->place_of[team->ctx->local_of[world_rank]] >= 0;
+    return symm__team_place_of(team, world_rank) >= 0;
 }
 
 /* ---- Room -------------------------------------------------------------------------- */
@@ -437,7 +437,7 @@ static void publish(const struct symm_team_channel *channel)
 
 static bool asks(const symm_team *team, uint32_t wish)
 {
-    return !team->ctx->exclusive && !team->hierarchy && !team->inner &&
+    return !team->ctx->exclusive && !team->far && !team->inner &&
            wish > small_of(team);
 }
 
@@ -488,7 +488,7 @@ void symm__cuda_budget_refresh(symm_team *team)
     const bool failed = __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK;
     bool old = false;
 
-    if (team->hierarchy || team->inner)
+    if (team->far || team->inner)
         return;
     for (int c = 0; c < SYMM_CHANNELS; c++) {
         struct symm_team_channel *channel = &team->channel[c];

@@ -7,21 +7,28 @@
 #include "util/clock.h"
 #include "util/status.h"
 
+/* Of a team with ranks on other hosts each rank has its own, in which only `engine` is used. */
 static struct symm_channel_table *table_of(const symm_team *team)
 {
+    if (team->far)
+        return &symm__own_control(team->ctx)->channel_table[team->slot];
     return &symm__near_control(team->ctx, symm__team_rank_at(team, 0))
                 ->channel_table[team->slot];
 }
 
 uint64_t *symm__channel_progress(const symm_team *team, int member, int channel)
 {
+    static const uint64_t unknown = 0; /* is only read: the word is not this rank's */
+
+    if (symm__team_far_at(team, member))
+        return (uint64_t *)(uintptr_t)&unknown;
     return &symm__near_control(team->ctx, symm__team_rank_at(team, member))
                 ->progress[team->slot][channel];
 }
 
 void symm__channel_table_open(symm_team *team)
 {
-    if (team->local_rank == 0)
+    if (team->local_rank == 0 || team->far)
         memset(table_of(team), 0, sizeof(*table_of(team)));
     for (int c = 0; c < SYMM_CHANNELS; c++)
         __atomic_store_n(symm__channel_progress(team, team->local_rank, c), 0,

@@ -7,8 +7,8 @@
  * record of a peer that failed first; else it asks which peer has died; else it names the call
  * sites, which it finds by their tags in the control pages of the ranks concerned. Then the team
  * has failed here, peers find the sentence in this rank's control page, and the abort word ends
- * the waits of the team's other kernels. Members are meant by their places on this host here, as
- * kernels know them.
+ * the waits of the team's other kernels. Members are meant by their places here, as kernels know
+ * them. Members on other hosts have no control page: the relay tells of their failures and deaths.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,7 +184,7 @@ static symm_status take_over(symm_team *team)
         if (status != SYMM_OK)
             return status;
     }
-    return SYMM_OK;
+    return symm__far_poll(team);
 }
 
 static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *facts, int member,
@@ -239,9 +239,9 @@ static int find_ended(const symm_team *team, const struct symm_cuda_facts *facts
 
     for (int m = 0; m < team->local_size; m++) {
         int rank = symm__team_rank_at(team, m);
-        const struct symm_control *control = symm__near_control(ctx, rank);
+        const struct symm_control *control = symm__control(ctx, rank);
 
-        if (m == team->local_rank)
+        if (m == team->local_rank || symm__team_far_at(team, m))
             continue;
         *status = symm__process_check(symm__process(ctx, rank), &control->live, why);
         if (*status != SYMM_OK && /* asked last: it may finalize until then */
@@ -456,7 +456,7 @@ static const char *unpaired_text(const symm_team *team, const struct symm_cuda_f
 
     text[0] = '\0';
     if (is_signal(facts) ||
-        team->hierarchy) /* over several hosts streams pair by order */
+        team->far) /* over several hosts streams pair by order */
         return text;
     for (int m = 0; m < team->local_size && !text[0]; m++)
         for (int c = 0; c < SYMM_CHANNELS && !text[0]; c++) {
@@ -616,8 +616,6 @@ static symm_status look_ahead(symm_team *team, const struct symm_cuda_facts *fac
     symm_status death, status = take_over(team);
     const char *why;
 
-    if (status == SYMM_OK)
-        status = symm__hierarchical_poll(team);
     if (status != SYMM_OK || find_dead(team, facts, false, &death, &why) < 0)
         return status;
     symm__cuda_abort(team, SYMM_ERR_PEER_DEAD);
@@ -674,7 +672,7 @@ symm_status symm__cuda_team_poll(symm_team *team)
 
     if (team->hierarchy && team->hierarchy->local_team &&
         symm__cuda_team_poll(team->hierarchy->local_team) != SYMM_OK)
-        return symm__hierarchical_poll(team);
+        return symm__far_poll(team);
     /* relaxed: a flag; symm__cuda_diagnose reads the record with acquire */
     if (__builtin_expect(
             __atomic_load_n(&team->cuda->record->state, __ATOMIC_RELAXED) == 0, 1) &&

@@ -317,7 +317,7 @@ symm_status symm__cuda_multicast_share(symm_team *team, double timeout)
     struct symm_cuda_multicast *mc;
     size_t end;
 
-    if (!team->ctx->multicast || !team->cuda || team->size < 2 || team->spans)
+    if (!team->ctx->multicast || !team->cuda || team->size < 2 || team->far)
         return SYMM_OK;
     mc = &team->cuda->multicast;
     if (mc->ended)

@@ -62,10 +62,10 @@ void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
                           struct symm_site *site)
 {
-    struct symm_control *control = symm__near_control(ctx, world_rank);
+    struct symm_control *control = symm__control(ctx, world_rank);
     struct symm_site copy;
 
-    for (uint32_t i = 0; tag != 0 && i < PROBES; i++) {
+    for (uint32_t i = 0; control && tag != 0 && i < PROBES; i++) {
         struct symm_site *slot = &control->site[(tag + i) & (SYMM_CONTROL_SITES - 1)];
 
         if (__atomic_load_n(&slot->tag, __ATOMIC_ACQUIRE) != tag)

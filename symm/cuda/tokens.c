@@ -213,6 +213,9 @@ static symm_status peer_adopt(symm_team *team, int place,
     const struct wire_tokens wire = wire_of(message);
     struct symm_cuda_tokens *theirs;
 
+    if (symm__team_far_at(team, place))
+        return symm__fail(SYMM_ERR_UNSUPPORTED, "rank %d is on another host",
+                          symm__team_rank_at(team, place));
     if (!wire.there)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "rank %d has none",
                           symm__team_rank_at(team, place));
@@ -237,7 +240,7 @@ static symm_status adopt_all(symm_team *team, symm_status mine,
     return mine;
 }
 
-/* Checks that every member on this host has all words; remembers the first that has not. */
+/* Checks that every mapped member has all words; remembers the first that has not. */
 static void agree(symm_team *team, const struct symm_oob_message *acks)
 {
     struct symm_cuda_team *cuda = team->cuda;

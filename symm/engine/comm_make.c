@@ -105,7 +105,7 @@ static symm_status pair_stop(void *arg)
     symm_team *team = arg;
     symm_status status = symm__engine_stop(team);
 
-    return status == SYMM_OK ? symm__hierarchical_poll_locked(team) : status;
+    return status == SYMM_OK ? symm__far_poll_locked(team) : status;
 }
 
 /* The rank of a member that will not take part: it has finalized if `finalized`, else died; -1:

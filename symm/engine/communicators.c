@@ -59,7 +59,7 @@ static symm_status make_whole(symm_team *team, double timeout,
     return symm__comm_make(team, NULL, team->size, until - symm__now(), comm, told);
 }
 
-/* The communicators of teams over several hosts are made when calls need them, except those of an
+/* The communicators of teams over several domains are made when calls need them, except those of an
  * engine for the host: there calls run on threads of streams, in no order with other exchanges. */
 static bool is_lazy(const symm_team *team)
 {
@@ -234,7 +234,7 @@ symm_status symm__engine_stop(void *arg)
         const symm_ctx *ctx = team->ctx;
         const char *why;
 
-        if (p == team->local_rank)
+        if (p == team->local_rank || symm__team_far_at(team, p))
             continue;
         status = symm__team_record_of(team, team->local[p]);
         if (status == SYMM_OK &&
@@ -245,7 +245,7 @@ symm_status symm__engine_stop(void *arg)
                                      "rank %d %s during an operation of %s", rank, why,
                                      ctx->engine->version);
     }
-    if (status == SYMM_OK && team->hierarchy)
-        status = symm__hierarchical_poll(team);
+    if (status == SYMM_OK && team->far)
+        status = symm__far_poll(team);
     return status;
 }

@@ -23,7 +23,7 @@ static void await_reason(symm_team *team, symm_status status)
     double until = symm__now() + REASON_SECONDS;
     char sentence[SYMM_ERROR_BYTES];
 
-    if (!team->hierarchy || status == SYMM_ERR_TIMEOUT)
+    if (!team->far || status == SYMM_ERR_TIMEOUT)
         return;
     snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
     while (symm__now() < until && symm__engine_stop(team) == SYMM_OK)

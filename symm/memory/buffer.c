@@ -452,7 +452,7 @@ size_t symm_buffer_offset(const symm_buffer *buffer)
 void *symm_buffer_peer_ptr(const symm_buffer *buffer, int peer)
 {
     if (!buffer || peer < 0 || peer >= buffer->team->size ||
-        symm__is_far(buffer->team->ctx, buffer->team->world_rank[peer]))
+        !symm__is_mapped(buffer->team->ctx, buffer->team->world_rank[peer]))
         return NULL;
     if (symm__is_recorded(buffer->team->ctx) && peer != buffer->team->rank)
         symm__record_reached(buffer);

@@ -25,12 +25,12 @@ static symm_status check(const symm_team *team, const char *function)
 
     if (status != SYMM_OK)
         return status;
-    if (!team->device_ops || team->hierarchy)
+    if (!team->device_ops || team->far)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
                           "%s: the team's calls do not use peers' memory from graphs: "
                           "it is on %s; capture without a bracket",
                           function,
-                          team->hierarchy ? "several hosts" : "the host backend");
+                          team->far ? "several hosts" : "the host backend");
     return symm__team_failed(team);
 }
 

@@ -356,7 +356,7 @@ static symm_status load(const char *what, symm_team *team, const char *path,
     struct symm_team_plan *plan;
     symm_status status;
 
-    if (team->hierarchy)
+    if (team->far)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
                           "%s: the team's ranks are on several hosts; load plans for "
                           "teams of one host's ranks",

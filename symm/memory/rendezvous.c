@@ -374,7 +374,7 @@ symm_status symm__rendezvous_failed(symm_team *team, const char *what,
     for (int m = 0; m < team->size; m++)
         if (m != team->rank && symm__team_record_of(team, m) != SYMM_OK)
             return symm__team_failed(team);
-    if (symm__hierarchical_poll(team) != SYMM_OK)
+    if (symm__far_poll(team) != SYMM_OK)
         return symm__team_failed(team);
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];

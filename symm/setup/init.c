@@ -281,7 +281,7 @@ static symm_status open_space(symm_ctx *ctx)
         return status;
     ctx->control_base = base;
     status =
-        ctx->ops->reserve(ctx->backend, (size_t)ctx->local_size * ctx->stride, &base);
+        ctx->ops->reserve(ctx->backend, (size_t)ctx->places * ctx->stride, &base);
     if (status == SYMM_OK)
         ctx->base = base;
     return status;
@@ -355,7 +355,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, i
 /* Has this rank of the host left a record of the team's failure? */
 static bool has_failed(symm_team *team, int rank)
 {
-    const int place = team->place_of[team->ctx->local_of[rank]];
+    const int place = symm__team_place_of(team, rank);
 
     return place >= 0 && symm__team_record_of(team, team->local[place]) != SYMM_OK;
 }
@@ -667,7 +667,7 @@ void symm_finalize(symm_ctx *ctx)
             close(ctx->process[i].pidfd);
     if (ctx->base && !ctx->thread_group)
         ctx->ops->release(ctx->backend, ctx->base,
-                          (size_t)ctx->local_size * ctx->stride);
+                          (size_t)ctx->places * ctx->stride);
     if (ctx->control_base && !ctx->thread_group)
         symm__shared_release(ctx->control_base,
                              (size_t)ctx->local_size * SYMM_CONTROL_BYTES);

@@ -38,6 +38,10 @@ symm_status symm__places_take(symm_ctx *ctx, struct symm_world *world)
     ctx->local_size = world->local_size;
     ctx->host_at = world->at;
     ctx->local_rank = ctx->local_of[ctx->rank];
+    ctx->domain_of = ctx->host_of; /* until hosts are found to share an NVLink domain */
+    ctx->place_of = ctx->local_of;
+    ctx->place = ctx->local_rank;
+    ctx->places = ctx->local_size;
     world->host_of = NULL;
     world->local_of = NULL;
     world->local = NULL;

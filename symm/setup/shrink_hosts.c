@@ -509,7 +509,7 @@ static symm_status try_proposal(struct shrink *s)
         return symm__left_out(s->team);
     unmake(s);
     /* If a death is known the old team fails here, so its communicators are aborted first. */
-    (void)!symm__hierarchical_poll_locked(s->team);
+    (void)!symm__far_poll_locked(s->team);
     memcpy(s->set, from->set, s->words * sizeof(*s->set));
     s->own->ballot = ballot;
     status = make(s, cell->slot);

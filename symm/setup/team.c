@@ -79,12 +79,12 @@ static void find_engines(const symm_team *parent, const struct place *by_color,
 
     *useful = *own = false;
     for (int m = 0, end; m < parent->size; m = end) {
-        const int host = ctx->host_of[parent->world_rank[by_color[m].parent_rank]];
+        const int domain = ctx->domain_of[parent->world_rank[by_color[m].parent_rank]];
         bool near = true;
 
         for (end = m; end < parent->size && by_color[end].key == by_color[m].key; end++)
             near = near &&
-                   host == ctx->host_of[parent->world_rank[by_color[end].parent_rank]];
+                   domain == ctx->domain_of[parent->world_rank[by_color[end].parent_rank]];
         if (!near || by_color[m].key < 0 || (end - m == 1 && !ctx->engine->asked))
             continue;
         *useful = true;

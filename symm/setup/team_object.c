@@ -84,7 +84,7 @@ symm_status symm__team_slot(const symm_ctx *ctx, const struct symm_slots *taken,
 symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
 {
     symm_team *t = calloc(1, sizeof(*t));
-    const size_t near = (size_t)(most < ctx->local_size ? most : ctx->local_size);
+    const size_t near = (size_t)(most < ctx->places ? most : ctx->places);
 
     if (!t)
         goto err_memory;
@@ -126,7 +126,7 @@ err_memory:
     return symm__fail(SYMM_ERR_NOMEM, "no memory for a team of up to %d ranks", most);
 }
 
-/* The members on this host, and whether there are others. */
+/* The members whose memory is mapped, and whether there are others, or some on other hosts. */
 static void find_local(symm_team *team)
 {
     const symm_ctx *ctx = team->ctx;
@@ -135,7 +135,8 @@ static void find_local(symm_team *team)
     for (int m = 0; m < team->size; m++) {
         const int rank = team->world_rank[m];
 
-        if (symm__is_far(ctx, rank)) {
+        team->far = team->far || symm__is_far(ctx, rank);
+        if (!symm__is_mapped(ctx, rank)) {
             team->spans = true;
             continue;
         }
@@ -143,7 +144,7 @@ static void find_local(symm_team *team)
             team->rank = m;
             team->local_rank = team->local_size;
         }
-        team->place_of[ctx->local_of[rank]] = (int8_t)team->local_size;
+        team->place_of[ctx->place_of[rank]] = (int8_t)team->local_size;
         team->local[team->local_size++] = m;
     }
 }
@@ -178,8 +179,8 @@ static void team_place(symm_team *team, uint32_t uid, int slot, int size)
 
 /* ---- Teams over several hosts -------------------------------------------------------- */
 
-/* Numbers the hosts by their lowest team ranks, and finds each member's rank on its host.
- * `count`: by the context's numbers of hosts; -1 where no member is. */
+/* Numbers the domains by their lowest team ranks, and finds each member's rank in its domain.
+ * `count`: by the context's numbers of domains; -1 where no member is. */
 static void seat_all(const symm_team *team, struct symm_hierarchy *hierarchy,
                      struct symm_seat *count)
 {
@@ -188,7 +189,7 @@ static void seat_all(const symm_team *team, struct symm_hierarchy *hierarchy,
     for (int h = 0; h < ctx->hosts; h++)
         count[h].host = UINT16_MAX;
     for (int m = 0; m < team->size; m++) {
-        struct symm_seat *host = &count[ctx->host_of[team->world_rank[m]]];
+        struct symm_seat *host = &count[ctx->domain_of[team->world_rank[m]]];
 
         if (host->host == UINT16_MAX)
             host->host = (uint16_t)hierarchy->hosts++;
@@ -262,13 +263,13 @@ symm_status symm__team_tables(symm_team *team, uint32_t uid, int slot, int size)
     return team->spans ? hierarchy_create(team) : SYMM_OK;
 }
 
-/* Address ranges that are taken on any of this host's members: an exchange among them. */
+/* Address ranges that are taken on any of this domain's members: an exchange among them. */
 static symm_status find_slot(symm_team *team, double timeout, int *slot)
 {
     struct symm_oob_message *messages = team->ctx->room.messages;
     const struct symm_slots mine = symm__team_slots(team->ctx);
     struct symm_slots taken = {{0}}, theirs;
-    int members[SYMM_MAX_LOCAL_RANKS];
+    int members[SYMM_MAX_PLACES];
     const struct symm_exchange exchange = {
         .what = "the parts of a team on several hosts",
         .tag = symm__team_uid(team, SLOT_STEP, 0),
@@ -310,7 +311,7 @@ static symm_status open_node(symm_team *team, double timeout)
 
     if (status != SYMM_OK)
         return status;
-    if (slot == SYMM_MAX_TEAMS) /* the same on all members of this host */
+    if (slot == SYMM_MAX_TEAMS) /* the same on all members of this domain */
         return symm__fail(SYMM_ERR_NOMEM,
                           "no slot with an address range of %zu bytes is free on host "
                           "%s for the part "

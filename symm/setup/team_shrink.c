@@ -517,7 +517,7 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
     status = symm__survivors_begin(team);
     if (status == SYMM_OK)
         status =
-            team->spans ? symm__shrink_hosts(team, survivors) : shrink(team, survivors);
+            team->far ? symm__shrink_hosts(team, survivors) : shrink(team, survivors);
     if (status == SYMM_OK && symm__is_recorded(team->ctx))
         symm__record_team(*survivors, "shrunk");
     pthread_mutex_unlock(&team->ctx->lock);
