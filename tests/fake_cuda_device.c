@@ -41,6 +41,9 @@ CUresult fake_devices_init(void)
     fake_settings.memory = fake_env("FAKE_CUDA_MEMORY", (uint64_t)4 << 30);
     fake_settings.peer = fake_env("FAKE_CUDA_NO_PEER", 0) == 0;
     fake_settings.flush = fake_env("FAKE_CUDA_FLUSH", 0) != 0;
+    fake_settings.fabric = fake_env("FAKE_CUDA_FABRIC", 0) != 0;
+    fake_settings.fabric_fails = fake_env("FAKE_CUDA_FABRIC_FAILS", 0) != 0;
+    fake_settings.fabric_wrong = fake_env("FAKE_CUDA_FABRIC_WRONG", 0) != 0;
     fake_settings.multicast = fake_env("FAKE_CUDA_MULTICAST", 0) != 0;
     fake_settings.no_multicast = (int)fake_env("FAKE_CUDA_NO_MULTICAST", UINT64_MAX);
     fake_settings.multicast_loses =

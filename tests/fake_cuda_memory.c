@@ -6,9 +6,15 @@
  *
  * The program ends where the real driver's behaviour is undefined: a handle used or released
  * after its last release, part of a mapping unmapped, addresses freed with memory mapped.
+ *
+ * Environment, beside that of fake_cuda.h:
+ *  FAKE_CUDA_FABRIC=1         memory can have a fabric handle, which all processes may import
+ *  FAKE_CUDA_FABRIC_FAILS=1   imports by such handles fail; ..._WRONG=1: they give other memory
+ *                             (in processes with the variable)
  */
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fake_cuda_private.h"
@@ -133,10 +139,12 @@ static CUresult good_properties(const CUmemAllocationProp *prop)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->location.id < 0 || prop->location.id >= fake_settings.devices)
         return CUDA_ERROR_INVALID_DEVICE;
-    if (prop->requestedHandleTypes == CU_MEM_HANDLE_TYPE_FABRIC)
+    if ((prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) &&
+        !fake_settings.fabric)
         return CUDA_ERROR_NOT_PERMITTED; /* no fabric manager gives its permission */
-    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
-        prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    if (prop->requestedHandleTypes &
+        ~(unsigned)(CU_MEM_HANDLE_TYPE_FABRIC |
+                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return CUDA_ERROR_NOT_SUPPORTED;
     return CUDA_SUCCESS;
 }
@@ -215,6 +223,50 @@ FAKE_API CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(
     return CUDA_SUCCESS;
 }
 
+/* A fabric handle owns nothing: it names a descriptor of the process that has the memory. */
+struct fabric_handle {
+    char magic[8];
+    int process, fd;
+    ino_t inode;
+};
+
+_Static_assert(sizeof(struct fabric_handle) <= sizeof(CUmemFabricHandle), "64 bytes");
+
+static CUresult fabric_export(const struct fake_memory *memory, void *shareable)
+{
+    struct fabric_handle handle = {"fabric", (int)getpid(), memory->fd, 0};
+    struct stat about;
+
+    if (fstat(memory->fd, &about) != 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    handle.inode = about.st_ino;
+    memset(shareable, 0, sizeof(CUmemFabricHandle));
+    memcpy(shareable, &handle, sizeof(handle));
+    return CUDA_SUCCESS;
+}
+
+/* A descriptor that the caller closes; -1: the memory is gone, or there is no such handle. */
+static int fabric_open(const void *shareable)
+{
+    struct fabric_handle handle;
+    struct stat about;
+    char path[64];
+    int fd;
+
+    memcpy(&handle, shareable, sizeof(handle));
+    if (fake_settings.fabric_fails || strncmp(handle.magic, "fabric", 8) != 0)
+        return -1;
+    if (fake_settings.fabric_wrong)
+        return fake_memfd("fake_cuda memory 0 9", FAKE_GRANULARITY);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.process, handle.fd);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &about) != 0 || about.st_ino != handle.inode)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 FAKE_API CUresult CUDAAPI
 cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                              CUmemAllocationHandleType type, unsigned long long flags)
@@ -223,9 +275,13 @@ cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handl
     struct fake_memory *memory = fake_memory_of(handle);
     int fd;
 
-    if (flags != 0 || !shareable || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        memory->handle_type != (int)type)
+    if (flags != 0 || !shareable ||
+        (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+         type != CU_MEM_HANDLE_TYPE_FABRIC) ||
+        !(memory->handle_type & (int)type))
         return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        return fabric_export(memory, shareable);
     fd = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -233,22 +289,16 @@ cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handl
     return CUDA_SUCCESS;
 }
 
-/* The fd stays the caller's. Memory of a device that is not visible here belongs to the
- * first one that is. */
-FAKE_API CUresult CUDAAPI
-cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
-                               CUmemAllocationHandleType type)
+/* Memory of a device that is not visible here belongs to the first one that is. */
+static CUresult import(int fd, int type, struct fake_memory **imported)
 {
-    FAKE_ENTER(FAKE_INIT);
-    int fd = (int)(intptr_t)shareable, physical = 0, handle_type = 0;
+    int physical = 0, handle_type = 0;
     struct fake_memory *memory;
     bool multicast;
     off_t bytes;
     char rest[96];
     CUresult result;
 
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_NOT_SUPPORTED;
     multicast = fake_memfd_name(fd, "multicast", rest, sizeof(rest));
     if (!multicast && (!fake_memfd_name(fd, "memory", rest, sizeof(rest)) ||
                        sscanf(rest, "%d %d", &physical, &handle_type) != 2))
@@ -259,7 +309,7 @@ cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *share
     memory = fake_memory_new(fcntl(fd, F_DUPFD_CLOEXEC, 0), (size_t)bytes, &result);
     if (!memory)
         return result;
-    memory->handle_type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    memory->handle_type = type;
     memory->physical = physical;
     for (int i = 0; i < fake_settings.devices; i++)
         if (fake_contexts[i].physical == physical)
@@ -268,8 +318,30 @@ cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *share
         memory->members = fake_multicast_map(memory->fd);
         memory->bytes = (size_t)strtoull(rest, NULL, 10);
     }
-    *handle = memory->id;
+    *imported = memory;
     return CUDA_SUCCESS;
+}
+
+/* A descriptor stays the caller's. */
+FAKE_API CUresult CUDAAPI
+cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                               CUmemAllocationHandleType type)
+{
+    FAKE_ENTER(FAKE_INIT);
+    struct fake_memory *memory;
+    int fd = (int)(intptr_t)shareable;
+    CUresult result;
+
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        fd = fabric_open(shareable);
+    else if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    result = fd < 0 ? CUDA_ERROR_INVALID_HANDLE : import(fd, (int)type, &memory);
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC && fd >= 0)
+        close(fd);
+    if (result == CUDA_SUCCESS)
+        *handle = memory->id;
+    return result;
 }
 
 /* ---- Reservations ---------------------------------------------------------------- */

@@ -125,6 +125,8 @@ struct fake_settings {
     int processors, registers; /* multiprocessors; registers of a thread */
     int share;                 /* multiprocessors that a context may use */
     size_t memory;
+    bool fabric, fabric_fails,
+        fabric_wrong; /* handles: are made, map nothing, or other memory */
     bool peer, multicast, trace, check, flush; /* flush: of remote writes, by waits */
     int no_multicast, multicast_loses, multicast_drops; /* physical devices; -1: none */
     size_t multicast_granularity;

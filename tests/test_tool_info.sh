@@ -168,7 +168,26 @@ if [ -e "$cuda" ] && [ -z "${ASAN_OPTIONS-}" ]; then
     expect 0 SYMM_KERNELS="$kernels" FAKE_CUDA_DEVICES=2 "$tool" --probe --json
     holds '[.cuda.probe[].proof] == ["kernels", "copies", "fabric"] and
            ([.cuda.probe[].ok] | all)'
-    rm -r "$kernels"
+    # NVLink domains over hosts, as a stand-in for NVML has them.
+    nvml=$(mktemp -d)
+    ln -s "$BUILD_DIR/lib/libfake_nvml.so" "$nvml/libnvidia-ml.so.1"
+    fake=(SYMM_KERNELS="$kernels" FAKE_CUDA_DEVICES=1 FAKE_CUDA_FABRIC=1
+        LD_LIBRARY_PATH="$nvml")
+    expect 0 "${fake[@]}" "$tool" --cuda
+    has "domain     cluster 01000000000000000000000000000000, clique 7"
+    expect 0 "${fake[@]}" FAKE_NVML_STATE=2 "$tool" --cuda
+    has "none over hosts" "state 2 (in progress), not 3"
+    expect 0 "${fake[@]}" "$tool" --cuda --json
+    holds '.cuda.devices[0] | .clique == 7 and (.cluster | length) == 32'
+    expect 0 "${fake[@]}" FAKE_NVML_CLUSTER=0 "$tool" --cuda --json
+    holds '.cuda.devices[0] | .clique == null and (.no_clique | test("no cluster"))'
+    expect 0 "${fake[@]}" FAKE_CUDA_CHECK=1 "$tool" --probe
+    has "ok    fabric" "exported, imported and read back by a fabric handle"
+    expect 1 "${fake[@]}" FAKE_CUDA_FABRIC_WRONG=1 "$tool" --probe
+    has "FAIL  fabric" "reads as other bytes than its owner wrote"
+    expect 1 "${fake[@]}" FAKE_CUDA_FABRIC_FAILS=1 "$tool" --probe
+    has "FAIL  fabric" "importing and reading by a fabric handle"
+    rm -r "$kernels" "$nvml"
 fi
 cuda=
 

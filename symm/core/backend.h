@@ -68,10 +68,39 @@ struct symm_mem {
     struct symm_backend *backend; /* CUDA: made for this memory; else NULL */
 };
 
+#define SYMM_FABRIC_BYTES 64 /* of a handle of the fabric */
+
+/* Which NVLink domain a device is in: devices of one clique reach each other's memory. */
+struct symm_clique {
+    uint8_t cluster[16];
+    uint32_t id;
+};
+
+/* Memory that ranks of other hosts map. A handle serves as long as the memory lives. */
+struct symm_fabric_ops {
+    /* The own device's. An error says why it is in none. */
+    symm_status (*clique)(struct symm_backend *backend, struct symm_clique *clique);
+    /* New memory that holds numbers which follow from `number`, and its handle. */
+    symm_status (*offer)(struct symm_backend *backend, uint64_t number, uint8_t *handle,
+                         void **proof);
+    void (*withdraw)(struct symm_backend *backend, void *proof); /* NULL allowed */
+    /* Maps what a peer has offered, reads it and unmaps it: does it hold its numbers? */
+    symm_status (*prove)(struct symm_backend *backend, const uint8_t *handle,
+                         uint64_t number);
+    /* From here on `commit` makes memory that has such handles. */
+    void (*use)(struct symm_backend *backend);
+    /* The handle of memory that `commit` has made at this place. */
+    symm_status (*handle)(struct symm_backend *backend, void *at, uint8_t *handle);
+    /* As `import` of struct symm_backend_ops. */
+    symm_status (*import)(struct symm_backend *backend, const uint8_t *handle, void *at,
+                          size_t bytes);
+};
+
 struct symm_backend_ops {
     size_t size;
     const char *name;
     const struct symm_device_ops *device_ops; /* NULL: kernels run on the host */
+    const struct symm_fabric_ops *fabric;     /* NULL: memory stays on its host */
     /* Devices that this process sees; an error says why there is no driver. */
     symm_status (*count)(int *count);
     symm_status (*open)(int local_rank, struct symm_backend **backend);

@@ -14,6 +14,7 @@
 
 #include "cuda/channel.h"
 #include "cuda/channel_table.h"
+#include "cuda/fabric.h"
 #include "cuda/norm.h"
 #include "util/log.h"
 #include "util/status.h"
@@ -303,6 +304,7 @@ const struct symm_backend_ops symm__backend_cuda = {
     .size = sizeof(struct symm_backend_ops),
     .name = "cuda",
     .device_ops = &device_ops,
+    .fabric = &symm__cuda_fabric,
     .count = symm__cuda_count,
     .open = cuda_open,
     .open_owner = cuda_open_owner,

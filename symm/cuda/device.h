@@ -43,6 +43,7 @@ struct symm_backend {
     CUstream setup; /* non-blocking: never the legacy stream */
     pid_t process;  /* a forked child must not call the driver */
     size_t granularity;
+    bool fabric; /* new memory has a handle for other hosts, too */
     struct symm_cuda_space *space;
     bool owns_space;
     struct symm_cuda_modules *modules;
@@ -91,6 +92,8 @@ symm_status symm__cuda_commit(struct symm_backend *backend, void *at, size_t byt
                               int *handle);
 symm_status symm__cuda_import(struct symm_backend *backend, int handle, void *at,
                               size_t bytes);
+symm_status symm__cuda_fabric_import(struct symm_backend *backend,
+                                     const uint8_t *handle, void *at, size_t bytes);
 symm_status symm__cuda_reach(struct symm_backend *backend, void *at, size_t bytes);
 void symm__cuda_unmap(struct symm_backend *backend, void *at, size_t bytes);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * memory.c - the heap on CUDA: a reservation of address space, physical memory mapped
- * into it, and peers' memory beside it by file descriptors.
+ * into it, and peers' memory beside it by file descriptors, or by fabric handles over hosts.
  *
  * Guarantees: new memory is zeroed and mapped for the own device before a peer can map it; an
  * operation that fails leaves address space, table and descriptors as they were. Physical memory
@@ -209,10 +209,14 @@ static symm_status commit(struct symm_backend *backend, CUdeviceptr at, size_t b
     CUmemAllocationProp properties = symm__cuda_properties(backend->device.ordinal);
     CUmemGenericAllocationHandle memory;
     int fd = -1;
-    symm_status status =
-        SYMM_CUDA_CALL(d, cuMemCreate, (&memory, bytes, &properties, 0),
-                       "%zu bytes of device %d", bytes, backend->device.ordinal);
+    symm_status status;
 
+    if (backend->fabric)
+        properties.requestedHandleTypes =
+            (CUmemAllocationHandleType)(properties.requestedHandleTypes |
+                                        CU_MEM_HANDLE_TYPE_FABRIC);
+    status = SYMM_CUDA_CALL(d, cuMemCreate, (&memory, bytes, &properties, 0),
+                            "%zu bytes of device %d", bytes, backend->device.ordinal);
     if (status != SYMM_OK)
         return status;
     status = symm__cuda_map(backend, memory, at, bytes);
@@ -277,18 +281,41 @@ void symm__cuda_mem_free(struct symm_backend *b, const struct symm_mem *mem)
     symm__cuda_leave(&scope);
 }
 
+/* What is mapped: own memory that is made, or a peer's by what it has sent. */
+struct source {
+    int *commits;          /* not NULL: own memory; its descriptor, as commit says */
+    int fd;                /* of a peer on this host, */
+    const uint8_t *handle; /* or not NULL: of one on another */
+};
+
+static symm_status open_shared(struct symm_backend *backend,
+                               const struct source *source, size_t bytes,
+                               CUmemGenericAllocationHandle *memory)
+{
+    CUmemFabricHandle handle;
+
+    if (!source->handle)
+        return SYMM_CUDA_CALL(backend->driver, cuMemImportFromShareableHandle,
+                              (memory, (void *)(intptr_t)source->fd,
+                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                              "a peer's memory of %zu bytes for device %d; let every "
+                              "rank see all devices "
+                              "(CUDA_VISIBLE_DEVICES)",
+                              bytes, backend->device.ordinal);
+    memcpy(&handle, source->handle, sizeof(handle));
+    return SYMM_CUDA_CALL(backend->driver, cuMemImportFromShareableHandle,
+                          (memory, &handle, CU_MEM_HANDLE_TYPE_FABRIC),
+                          "%zu bytes of another host for device %d, by a fabric handle",
+                          bytes, backend->device.ordinal);
+}
+
 static symm_status import(struct symm_backend *backend, CUdeviceptr at, size_t bytes,
-                          int handle)
+                          const struct source *source)
 {
     const struct symm_cuda_driver *d = backend->driver;
     CUmemAllocationProp properties = {0};
     CUmemGenericAllocationHandle memory;
-    symm_status status = SYMM_CUDA_CALL(
-        d, cuMemImportFromShareableHandle,
-        (&memory, (void *)(intptr_t)handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-        "a peer's memory of %zu bytes for device %d; let every rank see all devices "
-        "(CUDA_VISIBLE_DEVICES)",
-        bytes, backend->device.ordinal);
+    symm_status status = open_shared(backend, source, bytes, &memory);
 
     if (status != SYMM_OK)
         return status;
@@ -307,9 +334,9 @@ static symm_status import(struct symm_backend *backend, CUdeviceptr at, size_t b
     return status;
 }
 
-/* Adds a mapping to the table, then makes it: of own memory, or a peer's. handle: see commit. */
+/* Adds a mapping to the table, then makes it. */
 static symm_status place(struct symm_backend *backend, void *address, size_t bytes,
-                         bool own, int *handle)
+                         const struct source *source)
 {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     struct symm_cuda_space *space = backend->space;
@@ -324,8 +351,8 @@ static symm_status place(struct symm_backend *backend, void *address, size_t byt
     status = mapping_insert(space, at, bytes);
     pthread_mutex_unlock(&space->lock);
     if (status == SYMM_OK) {
-        status = own ? commit(backend, at, bytes, handle)
-                     : import(backend, at, bytes, *handle);
+        status = source->commits ? commit(backend, at, bytes, source->commits)
+                                 : import(backend, at, bytes, source);
         if (status != SYMM_OK) {
             pthread_mutex_lock(&space->lock);
             mapping_remove(space, mapping_find(space, at));
@@ -339,13 +366,19 @@ static symm_status place(struct symm_backend *backend, void *address, size_t byt
 symm_status symm__cuda_commit(struct symm_backend *backend, void *at, size_t bytes,
                               int *handle)
 {
-    return place(backend, at, bytes, true, handle);
+    return place(backend, at, bytes, &(struct source){.commits = handle});
 }
 
 symm_status symm__cuda_import(struct symm_backend *backend, int handle, void *at,
                               size_t bytes)
 {
-    return place(backend, at, bytes, false, &handle);
+    return place(backend, at, bytes, &(struct source){.fd = handle});
+}
+
+symm_status symm__cuda_fabric_import(struct symm_backend *backend,
+                                     const uint8_t *handle, void *at, size_t bytes)
+{
+    return place(backend, at, bytes, &(struct source){.handle = handle});
 }
 
 symm_status symm__cuda_reach(struct symm_backend *backend, void *at, size_t bytes)

@@ -14,7 +14,9 @@
 
 #include "cuda/backend.h"
 #include "cuda/device.h"
+#include "cuda/fabric.h"
 #include "cuda/imex.h"
+#include "cuda/nvml.h"
 #include "cuda/report.h"
 #include "topology/bind.h"
 #include "util/options.h"
@@ -45,6 +47,8 @@ static symm_status look_at(const struct symm_cuda_driver *d, int ordinal, int co
         d, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
     out->fabric =
         symm__cuda_has(d, device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED);
+    if (out->fabric && symm__nvml_clique(out->device.bus, &out->clique) != SYMM_OK)
+        snprintf(out->no_clique, sizeof(out->no_clique), "%.255s", symm_last_error());
     out->multicast = symm__cuda_has(d, device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
     for (int i = 0; i < count; i++)
         out->peer[i] = i != ordinal && d->cuDeviceGet(&other, i) == CUDA_SUCCESS &&
@@ -187,27 +191,22 @@ proved(struct symm_cuda_report *report, const char *name, bool good, const char 
 /* Fabric handles are for memory across hosts: a device without them is not at fault. */
 static void try_fabric(struct symm_cuda_report *report, struct symm_backend *b)
 {
-    CUmemAllocationProp properties = symm__cuda_properties(b->device.ordinal);
-    CUmemGenericAllocationHandle memory;
-    struct symm_cuda_scope scope;
     const char *attribute = report->device[0].fabric ? "yes" : "no";
-    const char *name = "an unknown error", *missing;
-    char text[300];
+    const char *name = "an unknown error", *missing, *step;
+    char text[300], why[SYMM_ERROR_BYTES];
     CUresult result;
 
-    if (symm__cuda_enter(b, &scope) != SYMM_OK) {
-        proved(report, "fabric", false, "%s", symm_last_error());
+    if (symm__cuda_fabric_try(b, &step, &result) == SYMM_OK) {
+        proved(report, "fabric", true,
+               "memory was made, exported, imported and read back by a fabric handle "
+               "(the attribute says %s); whether another host can is found out by "
+               "symm_init",
+               attribute);
         return;
     }
-    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
-    result = b->driver->cuMemCreate(&memory, PROOF_BYTES, &properties, 0);
-    if (result == CUDA_SUCCESS)
-        (void)b->driver->cuMemRelease(memory);
-    symm__cuda_leave(&scope);
-    if (result == CUDA_SUCCESS) {
-        proved(report, "fabric", true,
-               "memory with a fabric handle can be made (the attribute says %s)",
-               attribute);
+    if (result == CUDA_SUCCESS) { /* the handle was made, and does not serve */
+        snprintf(why, sizeof(why), "%s", symm_last_error());
+        proved(report, "fabric", false, "%s by a fabric handle: %.300s", step, why);
         return;
     }
     (void)b->driver->cuGetErrorName(result, &name);

@@ -22,6 +22,8 @@ struct symm_cuda_report {
         char cpus[256];  /* near it, "0-31,64-95"; "": not known */
         int node;        /* its NUMA node; -1: not known */
         bool posix, fabric, multicast;
+        struct symm_clique clique; /* as NVML says, if `no_clique` is "" */
+        char no_clique[256];       /* else why it is in none; only where `fabric` */
         bool peer[SYMM_CUDA_REPORT_DEVICES]; /* reaches that device's memory */
     } device[SYMM_CUDA_REPORT_DEVICES];
     int proof_count;

@@ -12,6 +12,26 @@
 #include "util/status.h"
 #include "util/text.h"
 
+static const char *hex(const uint8_t *bytes, size_t count, char *text)
+{
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return text;
+}
+
+/* Where the device's memory can be mapped beyond its host, as NVML says. */
+static void text_clique(FILE *file, const struct symm_cuda_reported *r)
+{
+    char cluster[33];
+
+    if (r->fabric && r->no_clique[0])
+        fprintf(file, "  %-12s none over hosts: %s\n", "  domain", r->no_clique);
+    else if (r->fabric)
+        fprintf(file, "  %-12s cluster %s, clique %u\n", "  domain",
+                hex(r->clique.cluster, sizeof(r->clique.cluster), cluster),
+                r->clique.id);
+}
+
 static void text_device(FILE *file, const struct symm_cuda_report *report, int index)
 {
     const struct symm_cuda_reported *r = &report->device[index];
@@ -27,6 +47,7 @@ static void text_device(FILE *file, const struct symm_cuda_report *report, int i
     else
         fprintf(file, "  %-12s %s%s\n", "  near", r->cpus[0] ? "PUs " : "not known",
                 r->cpus);
+    text_clique(file, r);
 }
 
 /* Which devices reach which: a row for each. */
@@ -66,7 +87,7 @@ static void write_text(FILE *file, const struct symm_cuda_report *report, bool p
 static void emit_device(struct symm_emit *emit, const struct symm_cuda_report *report,
                         const struct symm_cuda_reported *r)
 {
-    char capability[32];
+    char capability[32], cluster[33];
 
     snprintf(capability, sizeof(capability), "%d.%d", r->device.major, r->device.minor);
     symm__emit_begin_map(emit);
@@ -82,6 +103,14 @@ static void emit_device(struct symm_emit *emit, const struct symm_cuda_report *r
     symm__emit_key_unsigned(emit, "memory", r->memory);
     symm__emit_key_bool(emit, "posix_handles", r->posix);
     symm__emit_key_bool(emit, "fabric_attribute", r->fabric);
+    if (r->fabric && !r->no_clique[0]) {
+        symm__emit_key_string(
+            emit, "cluster",
+            hex(r->clique.cluster, sizeof(r->clique.cluster), cluster));
+        symm__emit_key_unsigned(emit, "clique", r->clique.id);
+    } else if (r->fabric) {
+        symm__emit_key_string(emit, "no_clique", r->no_clique);
+    }
     symm__emit_key_bool(emit, "multicast_attribute", r->multicast);
     symm__emit_key(emit, "reaches");
     symm__emit_begin_list(emit);
