@@ -34,7 +34,7 @@ static void explain_costs(const struct symm_estimate *estimate, char *text,
 
 const char *symm_explain(symm_team *team)
 {
-    static _Thread_local char explanation[768];
+    static _Thread_local char explanation[1024];
     const struct symm_team_channel *channel;
     const struct symm_prepared_call *entry;
     const char *path;
@@ -76,5 +76,9 @@ const char *symm_explain(symm_team *team)
     if (team->device_ops && !team->hierarchy)
         team->device_ops->explain(channel, explanation + used,
                                   sizeof(explanation) - (size_t)used);
+    used = (int)strlen(explanation);
+    if (team->far && team->ctx->why_domain[0])
+        snprintf(explanation + used, sizeof(explanation) - (size_t)used,
+                 "; NVLink domain: %s", team->ctx->why_domain);
     return explanation;
 }

@@ -113,6 +113,9 @@ struct symm_ctx {
     size_t stride, team_bytes, granularity;
     char why_backend[256];  /* it was taken */
     bool multicast;         /* all ranks have it and want it */
+    bool fabric; /* CUDA: all ranks want NVLink domains over hosts (SYMM_FABRIC) */
+    bool wide;   /* the own domain is over several hosts */
+    char why_domain[256];   /* over hosts, CUDA: why the domain is what it is */
     bool oversubscribe;     /* ranks may share devices (SYMM_OVERSUBSCRIBE) */
     bool exclusive;         /* CUDA: one stream at a time uses it (SYMM_EXCLUSIVE) */
     bool shared;            /* CUDA: two ranks have one device */

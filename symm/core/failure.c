@@ -245,6 +245,16 @@ static symm_status look_far(symm_team *team, char *said, size_t bytes)
     return SYMM_OK;
 }
 
+bool symm__far_ended(const symm_ctx *ctx, int rank, bool finalized, symm_status *status,
+                     const char **why)
+{
+    const enum symm_relay_state state = symm__relay_state(ctx->oob.relay, rank);
+
+    *status = SYMM_ERR_PEER_DEAD;
+    *why = finalized ? "has finalized its context" : "has died";
+    return state == (finalized ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
+}
+
 /* What is known without the connections: the team's own state, and its local team's. */
 static symm_status poll_near(symm_team *team)
 {

@@ -35,6 +35,10 @@ const char *symm__site_text(const struct symm_site *site, uint32_t step, char *t
                             size_t bytes);
 /* Copies a peer's site and makes its name printable. */
 void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
+/* Of a rank on another host, as the relay knows: has it died or, if `finalized`, finalized its
+ * context? Then with the status and the sentence of that. */
+bool symm__far_ended(const symm_ctx *ctx, int rank, bool finalized, symm_status *status,
+                     const char **why);
 /* Of a team with ranks on other hosts: has one of them died, or reported that the team has
  * failed? Then it has, here. Looks at most once a millisecond. */
 symm_status symm__far_poll(symm_team *team);

@@ -235,7 +235,7 @@ symm_status symm__registered_check(const symm_team *team)
 {
     for (const struct symm_registration *r = team->registrations; r; r = r->next)
         for (int p = 0; is_new(r) && p < team->local_size; p++)
-            if (p != team->local_rank && !r->peer[p])
+            if (p != team->local_rank && !symm__team_far_at(team, p) && !r->peer[p])
                 return symm__fail(SYMM_ERR_REFUSED,
                                   "rank %d did not send its registration of %zu bytes",
                                   symm__team_rank_at(team, p), r->bytes);

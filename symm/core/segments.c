@@ -6,6 +6,7 @@
  * carries all new segments of all ranks, then one that reports whether every rank could map
  * them: a rank that could not makes all go back. (If the second exchange itself ends
  * differently on two ranks, by a death or the deadline, the next sharing is refused.)
+ * Members on other hosts send no descriptors: those of the own domain are mapped by fabric handles.
  * Members of other domains take part: of them only where their memory ends is looked at.
  * Refuses: segments outside the team's range, not of whole granules, or not adjoining what
  * that rank shared before; a rank whose segments do not cover the pad, the scratch, the
@@ -25,13 +26,16 @@
 #include "core/trace.h"
 #include "util/status.h"
 
-/* One member's part of the exchange: this head, then `segments` of wire_segment, then what
- * registered.c says of memory that was registered. Descriptors come in the same order. */
+/* One member's part of the exchange: this head, then `segments` of wire_segment, then their fabric
+ * handles, where the sender's domain is over several hosts, then what registered.c says of memory
+ * that was registered. Descriptors come in the same order; they reach ranks of one host. */
 struct wire_head {
     uint64_t digest;
     uint64_t segments;
     uint64_t registered; /* bytes */
     uint64_t end;        /* of all segments, in the heap */
+    uint64_t
+        handle; /* bytes of each segment's fabric handle, after all segments; 0: none */
 };
 
 struct wire_segment {
@@ -107,6 +111,13 @@ struct message {
     int fds_count;
 };
 
+/* Bytes of what comes before the registrations. */
+static size_t segments_bytes(const struct wire_head *head)
+{
+    return sizeof(*head) +
+           (size_t)head->segments * (sizeof(struct wire_segment) + head->handle);
+}
+
 static size_t first_new(const symm_team *team)
 {
     size_t first = 0;
@@ -117,10 +128,24 @@ static size_t first_new(const symm_team *team)
     return first;
 }
 
+/* The fabric handles of the segments from that one on. */
+static symm_status handles_write(const symm_team *team, size_t first, uint8_t *handles)
+{
+    const symm_ctx *ctx = team->ctx;
+    symm_status status = SYMM_OK;
+
+    for (size_t i = first; i < team->segment_count && status == SYMM_OK; i++)
+        status = ctx->ops->fabric->handle(
+            ctx->backend, own_address(team, team->rank, team->segments[i].offset),
+            handles + (i - first) * SYMM_FABRIC_BYTES);
+    return status;
+}
+
 /* Own new segments and registrations; returns a message that is freed in any case. */
 static symm_status pack(const symm_team *team, uint64_t digest, struct message *message)
 {
     size_t first = first_new(team), fresh = team->segment_count - first, registered = 0;
+    const size_t handle = team->ctx->wide ? SYMM_FABRIC_BYTES : 0;
     int *more = NULL, more_count = 0, sent = team->ctx->thread_group ? 0 : (int)fresh;
     void *tail = NULL;
     struct wire_segment *wire;
@@ -136,7 +161,8 @@ static symm_status pack(const symm_team *team, uint64_t digest, struct message *
                             fresh + (size_t)more_count, SYMM_EXCHANGE_MAX_FDS);
         goto out;
     }
-    message->bytes = sizeof(*message->head) + fresh * sizeof(*wire) + registered;
+    message->bytes =
+        sizeof(*message->head) + fresh * (sizeof(*wire) + handle) + registered;
     message->head = calloc(1, message->bytes);
     message->fds = calloc(fresh + (size_t)more_count + 1, sizeof(*message->fds));
     if (!message->head || !message->fds) {
@@ -147,15 +173,18 @@ static symm_status pack(const symm_team *team, uint64_t digest, struct message *
     *message->head = (struct wire_head){.digest = digest,
                                         .segments = fresh,
                                         .registered = registered,
-                                        .end = symm__memory_committed(team)};
+                                        .end = symm__memory_committed(team),
+                                        .handle = handle};
     wire = (struct wire_segment *)(message->head + 1);
     for (size_t i = 0; i < fresh; i++) {
         wire[i].offset = team->segments[first + i].offset;
         wire[i].bytes = team->segments[first + i].bytes;
         message->fds[i] = team->segments[first + i].handle;
     }
+    if (handle > 0)
+        status = handles_write(team, first, (uint8_t *)(wire + fresh));
     if (registered > 0)
-        memcpy(wire + fresh, tail, registered);
+        memcpy((uint8_t *)(wire + fresh) + fresh * handle, tail, registered);
     if (more_count > 0)
         memcpy(message->fds + sent, more, (size_t)more_count * sizeof(*more));
     message->fds_count = sent + more_count; /* threads share the mapping itself */
@@ -170,14 +199,12 @@ static symm_status unpack(const symm_team *team, int member,
                           const struct symm_oob_message *message,
                           struct wire_head *head)
 {
-    size_t segments = 0;
-
     if (message->bytes_count >= sizeof(*head)) {
         memcpy(head, message->bytes, sizeof(*head));
-        segments = head->segments * sizeof(struct wire_segment);
         if (head->segments <= SYMM_EXCHANGE_MAX_FDS &&
+            (head->handle == 0 || head->handle == SYMM_FABRIC_BYTES) &&
             head->registered <= SYMM_EXCHANGE_MAX_BYTES &&
-            message->bytes_count == sizeof(*head) + segments + head->registered &&
+            message->bytes_count == segments_bytes(head) + head->registered &&
             (team->ctx->thread_group || member == team->rank ||
              symm__is_far(team->ctx, team->world_rank[member]) ||
              (head->registered > 0 ? (uint64_t)message->fds_count >= head->segments
@@ -201,9 +228,31 @@ static symm_status import_failed(const symm_team *team, int member, uint64_t off
     return symm__fail_quiet(status, sentence);
 }
 
+/* A segment of a peer, which ranks of other hosts know by its fabric handle. */
+static symm_status map_one(const symm_team *team, int place,
+                           const struct symm_oob_message *message,
+                           const struct wire_head *head, size_t index, char *at,
+                           size_t bytes)
+{
+    const symm_ctx *ctx = team->ctx;
+    const size_t handles =
+        sizeof(*head) + (size_t)head->segments * sizeof(struct wire_segment);
+
+    if (ctx->thread_group)
+        return ctx->ops->reach(ctx->backend, at, bytes);
+    if (!symm__team_far_at(team, place))
+        return ctx->ops->import(ctx->backend, message->fds[index], at, bytes);
+    if (head->handle == 0)
+        return symm__fail(SYMM_ERR_REFUSED, "it came without a fabric handle");
+    return ctx->ops->fabric->import(
+        ctx->backend, (const uint8_t *)message->bytes + handles + index * head->handle,
+        at, bytes);
+}
+
 /* Of a member whose memory is mapped, at that place. */
 static symm_status import_one(symm_team *team, int place,
-                              struct symm_oob_message *message, size_t index)
+                              const struct symm_oob_message *message,
+                              const struct wire_head *head, size_t index)
 {
     symm_ctx *ctx = team->ctx;
     const int member = team->local[place];
@@ -224,9 +273,7 @@ static symm_status import_one(symm_team *team, int place,
     if (member != team->rank) {
         char *at = own_address(team, member, wire.offset);
 
-        status = ctx->thread_group ? ctx->ops->reach(ctx->backend, at, wire.bytes)
-                                   : ctx->ops->import(ctx->backend, message->fds[index],
-                                                      at, wire.bytes);
+        status = map_one(team, place, message, head, index, at, wire.bytes);
         if (status != SYMM_OK)
             return import_failed(team, member, wire.offset, status);
     }
@@ -240,7 +287,7 @@ static symm_status map_registered(symm_team *team, int member,
                                   const struct wire_head *head)
 {
     bool fds = !team->ctx->thread_group && member != team->rank;
-    size_t at = sizeof(*head) + head->segments * sizeof(struct wire_segment);
+    size_t at = segments_bytes(head);
 
     return symm__registered_map(team, member, (char *)message->bytes + at,
                                 head->registered,
@@ -257,8 +304,8 @@ static symm_status import_all(symm_team *team, struct symm_oob_message *messages
         symm_status status = unpack(team, m, &messages[m], &head);
 
         for (size_t i = 0; status == SYMM_OK && i < head.segments; i++)
-            status = import_one(team, p, &messages[m], i);
-        if (status == SYMM_OK && head.registered > 0)
+            status = import_one(team, p, &messages[m], &head, i);
+        if (status == SYMM_OK && head.registered > 0 && !symm__team_far_at(team, p))
             status = map_registered(team, m, &messages[m], &head);
         if (status != SYMM_OK)
             return status;

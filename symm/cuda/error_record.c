@@ -99,10 +99,15 @@ static const char *tag_text(const symm_team *team, int member, uint32_t tag,
 {
     struct symm_site site;
 
-    if (symm__cuda_site_find(team->ctx, symm__team_rank_at(team, member), tag, &site))
+    if (symm__cuda_site_find(team->ctx, symm__team_rank_at(team, member), tag, &site) ||
+        (symm__team_far_at(team, member) && /* ranks that make one call have one tag */
+         symm__cuda_site_find(team->ctx, team->ctx->rank, tag, &site)))
         return symm__site_text(&site, step, text, bytes);
     if (tag == 0)
         snprintf(text, bytes, "no call yet");
+    else if (symm__team_far_at(team, member))
+        snprintf(text, bytes, "a site that this rank has not (tag %08x) step %u", tag,
+                 step);
     else
         snprintf(text, bytes, "a site that is no longer known (tag %08x) step %u", tag,
                  step);
@@ -241,8 +246,14 @@ static int find_ended(const symm_team *team, const struct symm_cuda_facts *facts
         int rank = symm__team_rank_at(team, m);
         const struct symm_control *control = symm__control(ctx, rank);
 
-        if (m == team->local_rank || symm__team_far_at(team, m))
+        if (m == team->local_rank ||
+            (symm__team_far_at(team, m) && !is_concerned(facts, m)))
             continue;
+        if (symm__team_far_at(team, m)) {
+            if (symm__far_ended(ctx, rank, finalized, status, why))
+                return m;
+            continue;
+        }
         *status = symm__process_check(symm__process(ctx, rank), &control->live, why);
         if (*status != SYMM_OK && /* asked last: it may finalize until then */
             has_left(ctx, rank) == finalized && (!finalized || is_concerned(facts, m)))

@@ -33,6 +33,7 @@ struct symm_handshake symm__handshake(const symm_ctx *ctx)
         .epoch_start = ctx->epoch_start,
         .oversubscribe = ctx->oversubscribe,
         .exclusive = ctx->exclusive,
+        .fabric = ctx->fabric,
         .stride = ctx->stride,
         .team_bytes = ctx->team_bytes,
         .granularity = ctx->granularity,
@@ -240,7 +241,8 @@ static void take_all(symm_ctx *ctx, const struct symm_oob_message *messages,
                      bool *alike)
 {
     uint32_t processors = 0;
-    int without = -1; /* the first rank that has no multicast */
+    int without = -1;   /* the first rank that has no multicast, */
+    int no_fabric = -1; /* or does not ask for domains over hosts */
 
     *alike = true;
     ctx->record_job = of(messages, 0)->record;
@@ -249,11 +251,17 @@ static void take_all(symm_ctx *ctx, const struct symm_oob_message *messages,
 
         if (without < 0 && !theirs->multicast)
             without = r;
+        if (no_fabric < 0 && !theirs->fabric)
+            no_fabric = r;
         *alike = *alike && theirs->machine == of(messages, 0)->machine;
         if (processors == 0 || theirs->processors < processors)
             processors = theirs->processors;
     }
     ctx->processors = (int)processors;
+    if (ctx->fabric && no_fabric >= 0)
+        snprintf(ctx->why_domain, sizeof(ctx->why_domain),
+                 "rank %d has no SYMM_FABRIC=1; set it on all ranks", no_fabric);
+    ctx->fabric = ctx->fabric && no_fabric < 0;
     if (without >= 0 && of(messages, ctx->rank)->multicast)
         symm__log(SYMM_LOG_INFO, "no multicast: rank %d cannot or must not", without);
     ctx->multicast = without < 0 && ctx->size > 1;

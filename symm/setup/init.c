@@ -2,9 +2,10 @@
 /*
  * init.c - what one rank has, from the bootstrap to the end.
  *
- * symm_init: job -> backend -> bootstrap -> places of all ranks -> address space for the ranks
- * on this host -> control page and liveness -> one exchange with all ranks (backend, device and
- * settings compared, control pages and process handles passed) -> world team.
+ * symm_init: job -> backend -> bootstrap -> places of all ranks -> control page and liveness ->
+ * one exchange with all ranks (backend, device and settings compared, control pages and process
+ * handles passed) -> domains of ranks whose memory can be mapped -> address space for those of the
+ * own -> world team.
  * Each step that can fail locally fails before the next exchange, so that every rank learns
  * of it. symm_finalize undoes it in reverse order and waits for no peer.
  */
@@ -31,6 +32,7 @@
 #include "memory/team_plan.h"
 #include "record/record.h"
 #include "setup/cost_table_load.h"
+#include "setup/domain.h"
 #include "setup/handshake.h"
 #include "setup/places.h"
 #include "setup/settings.h"
@@ -110,15 +112,18 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
     const char *name =
         config->backend ? config->backend : symm__option(SYMM_OPTION_BACKEND);
     const char *why = config->backend ? "symm_config.backend" : "SYMM_BACKEND";
-    int64_t oversubscribe, exclusive = 0;
+    int64_t oversubscribe, exclusive = 0, fabric = 0;
     symm_status status =
         symm__option_integer(SYMM_OPTION_OVERSUBSCRIBE, 0, 1, &oversubscribe);
 
     if (status == SYMM_OK)
         status = symm__option_integer(SYMM_OPTION_EXCLUSIVE, 0, 1, &exclusive);
+    if (status == SYMM_OK)
+        status = symm__option_integer(SYMM_OPTION_FABRIC, 0, 1, &fabric);
     if (status != SYMM_OK)
         return status;
     ctx->exclusive = exclusive != 0;
+    ctx->fabric = fabric != 0;
     ctx->oversubscribe = oversubscribe != 0 && !config->thread_group;
     if (!name)
         return best_backend(ctx);
@@ -268,8 +273,8 @@ static struct symm_control *control_of(const symm_ctx *ctx, int rank)
                                            ctx->local_of[rank] * SYMM_CONTROL_BYTES);
 }
 
-/* Address space for the ranks on this host: heaps, and control pages. */
-static symm_status open_space(symm_ctx *ctx)
+/* Address space for the control pages of the ranks on this host. */
+static symm_status open_pages(symm_ctx *ctx)
 {
     void *base;
     symm_status status;
@@ -277,13 +282,8 @@ static symm_status open_space(symm_ctx *ctx)
     if (ctx->thread_group)
         return SYMM_OK; /* has it */
     status = symm__shared_reserve((size_t)ctx->local_size * SYMM_CONTROL_BYTES, &base);
-    if (status != SYMM_OK)
-        return status;
-    ctx->control_base = base;
-    status =
-        ctx->ops->reserve(ctx->backend, (size_t)ctx->places * ctx->stride, &base);
     if (status == SYMM_OK)
-        ctx->base = base;
+        ctx->control_base = base;
     return status;
 }
 
@@ -473,6 +473,7 @@ static symm_status open_sight(symm_ctx *ctx, bool threads)
 /* Everything after the bootstrap; on error the caller finalizes. */
 static symm_status open_all(symm_ctx *ctx, const symm_config *config, double until)
 {
+    uint64_t last;
     symm_status loaded = symm__engine_load(ctx), adopted = SYMM_OK, late = SYMM_OK;
     /* Which ranks are awaited is not known before they are connected. */
     const struct symm_sight_what meeting = {
@@ -485,7 +486,7 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
         return status;
     status = late == SYMM_OK ? loaded : late;
     if (status == SYMM_OK)
-        status = open_space(ctx);
+        status = open_pages(ctx);
     if (status == SYMM_OK)
         status = open_control(ctx);
     status = greet(ctx, status, until - symm__now(), &adopted);
@@ -494,10 +495,13 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
     ctx->oob.alive = link_alive;
     ctx->oob.finished = link_finished;
     ctx->oob.alive_arg = ctx;
+    status = symm__domain_open(ctx, until - symm__now(), adopted, &adopted, &last);
+    if (status != SYMM_OK)
+        return status;
     if (adopted == SYMM_OK)
         adopted = symm__record_open(ctx, ctx->record_job);
     pthread_mutex_lock(&ctx->lock); /* a device's watcher looks at teams from now on */
-    status = symm__team_create_world(ctx, adopted, until - symm__now());
+    status = symm__team_create_world(ctx, last, adopted, until - symm__now());
     pthread_mutex_unlock(&ctx->lock);
     if (ctx->control_handle >= 0)
         close(ctx->control_handle);

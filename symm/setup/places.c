@@ -57,6 +57,10 @@ void symm__places_close(symm_ctx *ctx)
     free(ctx->room.acks);
     free(ctx->room.words);
     free(ctx->room.everyone);
+    if (ctx->domain_of != ctx->host_of) {
+        free(ctx->domain_of);
+        free(ctx->place_of);
+    }
     free(ctx->host_of);
     free(ctx->local_of);
     free(ctx->host_at);

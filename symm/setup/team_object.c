@@ -525,7 +525,8 @@ symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot, int siz
     return complete(made, SYMM_OK, uid, slot, size, timeout);
 }
 
-symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double timeout)
+symm_status symm__team_create_world(symm_ctx *ctx, uint64_t before, symm_status mine,
+                                    double timeout)
 {
     symm_team *team;
     symm_status status = symm__team_alloc(ctx, ctx->size, &team);
@@ -534,7 +535,7 @@ symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine, double time
         return status;
     for (int r = 0; r < ctx->size; r++)
         team->world_rank[r] = r;
-    team->before = SYMM_CONTROL_MAGIC;
+    team->before = before;
     status = complete(team, mine, WORLD_UID, 0, ctx->size, timeout);
     if (status != SYMM_OK)
         symm__team_free(team);

@@ -34,9 +34,9 @@ symm_status symm__team_slot(const symm_ctx *ctx, const struct symm_slots *taken,
 
 void symm__team_free(symm_team *team);
 
-/* World team at init; pads of all ranks are mapped on return. `mine`: a failure of mine
- * before this step, reported to all. Collective. */
-symm_status symm__team_create_world(symm_ctx *ctx, symm_status mine,
+/* World team at init; pads of all ranks are mapped on return. before: the tag of the exchange
+ * that led to this one. `mine`: a failure of mine before this step, reported to all. Collective. */
+symm_status symm__team_create_world(symm_ctx *ctx, uint64_t before, symm_status mine,
                                     double timeout) SYMM_MUST_CHECK;
 
 #endif

@@ -19,6 +19,8 @@
       "folder with MODULE.fatbin files, used instead of the built-in CUDA kernels")    \
     X(MULTICAST, INTEGER, "0",                                                         \
       "1: CUDA teams use NVLink multicast where all their devices have it")            \
+    X(FABRIC, INTEGER, "0",                                                            \
+      "1: CUDA ranks of several hosts in one NVLink domain map each other's memory")   \
     X(OVERSUBSCRIBE, INTEGER, "0",                                                     \
       "1: ranks may share CUDA devices, in turns; slow, for tests")                    \
     X(EXCLUSIVE, INTEGER, "0",                                                         \
@@ -73,7 +75,7 @@
       "folder into which each rank writes what it did, for symm-plan merge")           \
     X(PLAN, STRING, "", "plan that symm_init loads for the world")                     \
     X(SIGHT, INTEGER, "",                                                              \
-      "0: tools see nothing of the ranks; 1: they see how long calls take, too")        \
+      "0: tools see nothing of the ranks; 1: they see how long calls take, too")       \
     X(METRICS_FILE, STRING, "",                                                        \
       "file of counters in Prometheus' text format; %r is the rank, %p the process")   \
     X(METRICS_INTERVAL, SECONDS, "5", "between two writings of SYMM_METRICS_FILE")     \

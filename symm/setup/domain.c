@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * domain.c - see domain.h.
+ *
+ * Two exchanges of all ranks, where SYMM_FABRIC asks for it and there are several hosts on CUDA:
+ * what each rank offers (its clique, the handle of memory that holds numbers), then what each has
+ * found when it read the others' memory. Domains are found by pure functions of these messages.
+ */
+#include "setup/domain.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/control_wait.h"
+#include "core/device_ops.h"
+#include "util/clock.h"
+#include "util/hash.h"
+#include "util/log.h"
+#include "util/status.h"
+#include "util/text.h"
+
+#define DOMAIN_TAG 0x646f6d61u
+#define NONE       (-1)
+
+/* What a rank offers. */
+struct offer {
+    uint8_t handle[SYMM_FABRIC_BYTES];
+    uint8_t cluster[16];
+    uint64_t number; /* that its memory's numbers follow from */
+    uint32_t clique;
+    uint32_t good; /* 0: it has nothing to offer: */
+    char why[160];
+};
+
+/* What it has found. */
+struct verdict {
+    uint32_t good;
+    char why[236];
+};
+
+/* A host, as all ranks see it. */
+struct host {
+    int first;  /* its lowest rank, */
+    int ranks;  /* and how many it has */
+    int leader; /* the lowest host of its clique; NONE: it offers nothing */
+    int broken; /* the rank that is why its clique is no domain; NONE: none */
+};
+
+struct search {
+    symm_ctx *ctx;
+    const struct symm_oob_message *offers, *verdicts;
+    struct host *hosts; /* [ctx->hosts] */
+    int here;           /* the own host */
+};
+
+static void why_set(struct search *s, const char *text)
+{
+    snprintf(s->ctx->why_domain, sizeof(s->ctx->why_domain), "%.255s", text);
+}
+
+static const struct offer *offer_of(const struct search *s, int rank)
+{
+    return s->offers[rank].bytes;
+}
+
+/* ---- Exchanges ------------------------------------------------------------------------ */
+
+/* Checks the form of what has come; texts become printable. */
+static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *messages,
+                              size_t bytes, size_t text, size_t text_bytes)
+{
+    for (int r = 0; r < ctx->size; r++) {
+        if (messages[r].bytes_count != bytes)
+            return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed domain", r);
+        (void)symm__printable((char *)messages[r].bytes + text, text_bytes);
+    }
+    return SYMM_OK;
+}
+
+static symm_status exchange(symm_ctx *ctx, uint32_t step, const void *bytes,
+                            size_t count, double timeout,
+                            struct symm_oob_message *messages)
+{
+    const struct symm_exchange exchange = {
+        .what = "the NVLink domains of the job",
+        .tag = DOMAIN_TAG,
+        .sequence = step,
+        .before = step == 0 ? SYMM_CONTROL_MAGIC : 0,
+        .members = ctx->room.everyone,
+        .count = ctx->size,
+        .timeout = timeout,
+        .bytes = bytes,
+        .bytes_count = count,
+    };
+
+    return symm__control_exchange(ctx, 0, exchange.what, &exchange, messages);
+}
+
+/* ---- Domains ---------------------------------------------------------------------------- */
+
+static bool same_clique(const struct offer *a, const struct offer *b)
+{
+    return a->good && b->good && a->clique == b->clique &&
+           memcmp(a->cluster, b->cluster, sizeof(a->cluster)) == 0;
+}
+
+/* Whether all ranks of a host offer memory of one clique; else *odd is one that does not. */
+static void survey_hosts(struct search *s)
+{
+    const symm_ctx *ctx = s->ctx;
+
+    for (int h = 0; h < ctx->hosts; h++)
+        s->hosts[h] = (struct host){.first = NONE, .leader = h, .broken = NONE};
+    for (int r = 0; r < ctx->size; r++) {
+        struct host *host = &s->hosts[ctx->host_of[r]];
+
+        if (host->first == NONE)
+            host->first = r;
+        host->ranks++;
+        if (!same_clique(offer_of(s, host->first), offer_of(s, r)) &&
+            host->leader != NONE) {
+            host->leader = NONE;
+            host->broken = r;
+        }
+    }
+    for (int h = 0; h < ctx->hosts; h++) {
+        struct host *host = &s->hosts[h];
+
+        for (int at = 0; host->leader == h && at < h; at++)
+            if (s->hosts[at].leader == at &&
+                same_clique(offer_of(s, s->hosts[at].first), offer_of(s, host->first)))
+                host->leader = at;
+    }
+}
+
+/* Ranks of the clique that this host leads, and how many hosts it has. */
+static int clique_size(const struct search *s, int leader, int *hosts)
+{
+    int ranks = 0;
+
+    *hosts = 0;
+    for (int h = leader; leader != NONE && h < s->ctx->hosts; h++)
+        if (s->hosts[h].leader == leader) {
+            ranks += s->hosts[h].ranks;
+            ++*hosts;
+        }
+    return ranks;
+}
+
+/* Why the own host's clique is none over hosts, before anything is proved. "": it is one. */
+static const char *objection(const struct search *s, char *text, size_t bytes)
+{
+    const symm_ctx *ctx = s->ctx;
+    const struct host *here = &s->hosts[s->here];
+    int hosts;
+    const int ranks = clique_size(s, here->leader, &hosts);
+
+    text[0] = '\0';
+    if (here->leader == NONE && !offer_of(s, here->broken)->good)
+        snprintf(text, bytes, "rank %d: %s", here->broken,
+                 offer_of(s, here->broken)->why);
+    else if (here->leader == NONE)
+        snprintf(text, bytes, "ranks %d and %d of one host are in two cliques",
+                 here->first, here->broken);
+    else if (hosts == 1)
+        for (int h = 0; h < ctx->hosts && text[0] == '\0'; h++) {
+            const struct host *host = &s->hosts[h];
+
+            if (h == s->here)
+                continue;
+            if (host->leader == NONE && !offer_of(s, host->broken)->good)
+                snprintf(text, bytes, "no other host is in clique %u; rank %d: %s",
+                         offer_of(s, here->first)->clique, host->broken,
+                         offer_of(s, host->broken)->why);
+            else
+                snprintf(text, bytes,
+                         "no other host is in clique %u of this cluster: rank %d has "
+                         "clique %u of %s",
+                         offer_of(s, here->first)->clique, host->first,
+                         offer_of(s, host->first)->clique,
+                         memcmp(offer_of(s, host->first)->cluster,
+                                offer_of(s, here->first)->cluster, 16) == 0
+                             ? "it"
+                             : "another");
+        }
+    else if (ranks > SYMM_DEVICE_RANKS)
+        snprintf(text, bytes, "the clique has %d ranks; a team's kernels take up to %d",
+                 ranks, SYMM_DEVICE_RANKS);
+    return text;
+}
+
+/* Whether a clique is worth a proof: a function of the offers alone. */
+static bool is_candidate(const struct search *s, int leader)
+{
+    int hosts;
+    const int ranks = clique_size(s, leader, &hosts);
+
+    return hosts > 1 && ranks <= SYMM_DEVICE_RANKS;
+}
+
+/* Reads what the ranks of the other hosts of the clique have written. */
+static struct verdict prove(const struct search *s)
+{
+    const symm_ctx *ctx = s->ctx;
+    const int leader = s->hosts[s->here].leader;
+    struct verdict verdict = {.good = 1};
+
+    for (int r = 0; verdict.good && r < ctx->size; r++) {
+        const struct offer *theirs = offer_of(s, r);
+
+        if (!symm__is_far(ctx, r) || s->hosts[ctx->host_of[r]].leader != leader ||
+            ctx->ops->fabric->prove(ctx->backend, theirs->handle, theirs->number) ==
+                SYMM_OK)
+            continue;
+        verdict.good = 0;
+        snprintf(verdict.why, sizeof(verdict.why),
+                 "rank %d cannot use the memory of rank %d on host %.40s: %.110s",
+                 ctx->rank, r, symm__host_of_rank(ctx, r), symm_last_error());
+    }
+    return verdict;
+}
+
+/* Cliques of which a rank could not read another's memory are none. */
+static void judge(struct search *s)
+{
+    for (int r = 0; r < s->ctx->size; r++) {
+        const struct verdict *theirs = s->verdicts[r].bytes;
+        const int leader = s->hosts[s->ctx->host_of[r]].leader;
+
+        if (leader != NONE && !theirs->good && s->hosts[leader].broken == NONE)
+            s->hosts[leader].broken = r;
+    }
+}
+
+/* Whether the host is in a domain over hosts; then its leader's number names it. */
+static bool is_wide(const struct search *s, int host)
+{
+    const int leader = s->hosts[host].leader;
+
+    return leader != NONE && s->hosts[leader].broken == NONE && is_candidate(s, leader);
+}
+
+/* Numbers the domains by their lowest ranks, and gives each rank its place in its own. */
+static symm_status number_all(struct search *s)
+{
+    symm_ctx *ctx = s->ctx;
+    int32_t *domain_of = calloc((size_t)ctx->size, sizeof(*domain_of));
+    uint16_t *place_of = calloc((size_t)ctx->size, sizeof(*place_of));
+    int *number = calloc(2 * (size_t)ctx->hosts, sizeof(*number));
+    int *count = number ? number + ctx->hosts : NULL, domains = 0;
+
+    if (!domain_of || !place_of || !number) {
+        free(domain_of);
+        free(place_of);
+        free(number);
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for the domains of %d ranks",
+                          ctx->size);
+    }
+    for (int h = 0; h < ctx->hosts; h++)
+        number[h] = is_wide(s, h) && s->hosts[h].leader != h
+                        ? number[s->hosts[h].leader]
+                        : domains++;
+    for (int r = 0; r < ctx->size; r++) {
+        domain_of[r] = number[ctx->host_of[r]];
+        place_of[r] = (uint16_t)count[domain_of[r]]++;
+    }
+    ctx->domain_of = domain_of;
+    ctx->place_of = place_of;
+    ctx->place = place_of[ctx->rank];
+    ctx->places = count[domain_of[ctx->rank]];
+    ctx->wide = is_wide(s, s->here);
+    free(number);
+    return SYMM_OK;
+}
+
+/* ---- The search --------------------------------------------------------------------------- */
+
+/* *proof: the memory behind the offer. */
+static struct offer offer_make(symm_ctx *ctx, void **proof)
+{
+    struct offer offer = {.number =
+                              ((uint64_t)ctx->rank + 1) << 32 | (uint32_t)ctx->size};
+    struct symm_clique clique;
+    symm_status status = ctx->ops->fabric->clique(ctx->backend, &clique);
+
+    if (status == SYMM_OK) {
+        memcpy(offer.cluster, clique.cluster, sizeof(offer.cluster));
+        offer.clique = clique.id;
+        status =
+            ctx->ops->fabric->offer(ctx->backend, offer.number, offer.handle, proof);
+    }
+    offer.good = status == SYMM_OK;
+    if (!offer.good)
+        snprintf(offer.why, sizeof(offer.why), "%.159s", symm_last_error());
+    return offer;
+}
+
+/* Proves the own clique, if it is a candidate, and takes what all have found. */
+static symm_status search_prove(struct search *s, double timeout)
+{
+    symm_ctx *ctx = s->ctx;
+    struct host *here = &s->hosts[s->here];
+    struct verdict mine = {.good = 1};
+    char text[256];
+    int hosts, ranks;
+    symm_status status;
+
+    survey_hosts(s);
+    why_set(s, objection(s, text, sizeof(text)));
+    if (here->leader != NONE && is_candidate(s, here->leader))
+        mine = prove(s);
+    status = exchange(ctx, 1, &mine, sizeof(mine), timeout, ctx->room.acks);
+    if (status == SYMM_OK)
+        status = check_form(ctx, ctx->room.acks, sizeof(mine),
+                            offsetof(struct verdict, why), sizeof(mine.why));
+    if (status != SYMM_OK)
+        return status;
+    s->verdicts = ctx->room.acks;
+    judge(s);
+    ranks = clique_size(s, here->leader, &hosts);
+    if (is_wide(s, s->here)) {
+        snprintf(
+            text, sizeof(text),
+            "%d ranks on %d hosts are in clique %u, and have read each other's memory",
+            ranks, hosts, offer_of(s, here->first)->clique);
+        why_set(s, text);
+    } else if (here->leader != NONE && s->hosts[here->leader].broken != NONE) {
+        why_set(
+            s,
+            ((const struct verdict *)s->verdicts[s->hosts[here->leader].broken].bytes)
+                ->why);
+    }
+    return SYMM_OK;
+}
+
+/* *made: how numbering went here. */
+static symm_status search_run(struct search *s, double timeout, symm_status *made)
+{
+    symm_ctx *ctx = s->ctx;
+    const double until = symm__now() + timeout;
+    void *proof = NULL;
+    const struct offer offer = offer_make(ctx, &proof);
+    symm_status status =
+        exchange(ctx, 0, &offer, sizeof(offer), timeout, ctx->room.messages);
+
+    if (status == SYMM_OK)
+        status = check_form(ctx, ctx->room.messages, sizeof(offer),
+                            offsetof(struct offer, why), sizeof(offer.why));
+    s->offers = ctx->room.messages;
+    if (status == SYMM_OK)
+        status = search_prove(s, until - symm__now());
+    if (status == SYMM_OK)
+        *made = number_all(s);
+    symm__oob_messages_finish(ctx->room.messages, ctx->size);
+    symm__oob_messages_finish(ctx->room.acks, ctx->size);
+    ctx->ops->fabric->withdraw(ctx->backend, proof); /* all have read it, or failed */
+    return status;
+}
+
+/* Whether hosts may share a domain; the same on all ranks. */
+static bool is_asked(symm_ctx *ctx)
+{
+    if (ctx->hosts == 1 || !ctx->device_ops)
+        return false;
+    if (ctx->fabric)
+        return true;
+    if (ctx->why_domain[0] == '\0')
+        snprintf(ctx->why_domain, sizeof(ctx->why_domain),
+                 "SYMM_FABRIC=1 was not set, so no NVLink domain was looked for");
+    return false;
+}
+
+symm_status symm__domain_open(symm_ctx *ctx, double timeout, symm_status mine,
+                              symm_status *made, uint64_t *last)
+{
+    struct search search = {.ctx = ctx, .here = ctx->host_of[ctx->rank]};
+    char sentence[SYMM_ERROR_BYTES];
+    void *base;
+    symm_status status = SYMM_OK, numbered = SYMM_OK;
+
+    *last = SYMM_CONTROL_MAGIC;
+    *made = mine;
+    snprintf(sentence, sizeof(sentence), "%s",
+             mine == SYMM_OK ? "" : symm_last_error());
+    if (is_asked(ctx)) {
+        *last = DOMAIN_TAG;
+        search.hosts = calloc((size_t)ctx->hosts, sizeof(*search.hosts));
+        if (!search.hosts)
+            return symm__fail(SYMM_ERR_NOMEM, "no memory for %d hosts", ctx->hosts);
+        status = search_run(&search, timeout, &numbered);
+        free(search.hosts);
+        if (status != SYMM_OK)
+            return status;
+        symm__log(SYMM_LOG_INFO, "rank %d maps the memory of %d ranks: %s", ctx->rank,
+                  ctx->places, ctx->why_domain);
+    }
+    if (mine != SYMM_OK)
+        *made = symm__fail_quiet(mine, sentence);
+    else if (numbered != SYMM_OK)
+        *made = numbered;
+    if (*made != SYMM_OK || ctx->thread_group) /* threads have their space */
+        return SYMM_OK;
+    if (ctx->wide)
+        ctx->ops->fabric->use(ctx->backend);
+    *made = ctx->ops->reserve(ctx->backend, (size_t)ctx->places * ctx->stride, &base);
+    if (*made == SYMM_OK)
+        ctx->base = base;
+    return SYMM_OK;
+}
