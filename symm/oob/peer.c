@@ -157,11 +157,14 @@ symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
             peer->can_send = false;
             break;
         case SYMM_SEQPACKET_CLOSED:
-            if (peer->done)
-                return symm__oob_dead(run, peer, "died or hung up");
-            /* It may have sent a reason: receiving finds that first, then the hang-up. */
+            /* It may have sent a reason, after its DONE as well: that comes before the hang-up. */
             peer->can_send = false;
             peer->can_recv = true;
+            if (peer->done) {
+                symm_status status = symm__oob_recv(run, peer, progress);
+                return status != SYMM_OK ? status
+                                         : symm__oob_dead(run, peer, "died or hung up");
+            }
             break;
         default:
             return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
