@@ -233,6 +233,17 @@ static symm_status entries_check(const struct gathering *gathering,
     return SYMM_OK;
 }
 
+/* The last error counts the ranks of this host only, whose entry is that of its rank `place`. */
+static symm_status counts_here(symm_status status, const struct bootstrap_entry *entry,
+                               int place)
+{
+    char sentence[SYMM_ERROR_BYTES];
+    (void)snprintf(sentence, sizeof(sentence),
+                   "on host %s, whose rank %d is rank %d of the job: %.380s",
+                   entry->place.host.name, place, entry->rank, symm_last_error());
+    return symm__fail_quiet(status, sentence);
+}
+
 /* The bootstrap on this host, by the key and secret that all have. */
 static symm_status entries_bootstrap(const struct gathering *gathering,
                                      const uint8_t *secret, int *near_fd)
@@ -240,7 +251,7 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
     const struct symm_bootstrap_run *run = gathering->run;
     const struct symm_world *world = run->world;
     const struct bootstrap_entry *entry = &gathering->entries[run->rank];
-    char key[96], sentence[SYMM_ERROR_BYTES];
+    char key[96];
     uint64_t high, low;
     struct symm_bootstrap_run fresh = *run;
     fresh.size = world->local_size;
@@ -257,11 +268,7 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
     symm_status status = symm__bootstrap_near(&fresh, near_fd);
     if (status == SYMM_OK || fresh.size == run->size)
         return status;
-    /* That sentence counts the ranks of this host only. */
-    (void)snprintf(sentence, sizeof(sentence),
-                   "on host %s, whose rank %d is rank %d of the job: %.380s",
-                   entry->place.host.name, fresh.rank, run->rank, symm_last_error());
-    return symm__fail_quiet(status, sentence);
+    return counts_here(status, entry, fresh.rank);
 }
 
 static symm_status entries_world(const struct gathering *gathering)
@@ -511,6 +518,8 @@ static symm_status gather_among(struct gathering *gathering, symm_status made,
         symm__near_exchange(place, size, NULL, gathering->near_fd,
                             gathering->until - symm__now(), &exchange, near);
     bool ordered = status == SYMM_OK && ranks_of(gathering, near, ranks);
+    if (status != SYMM_OK && made == SYMM_OK)
+        status = counts_here(status, mine, place);
     if (place == 0)
         spoken = speak(gathering, status, near);
     symm__oob_messages_finish(near, size);
