@@ -427,8 +427,20 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
 
 /* ---- One-sided signals ----------------------------------------------------------------- */
 
-/* Whether the rank that raises the signal has failed or is dead. The signal's word is read last:
- * a signal that was raised before the failure still counts. */
+/* Has the team failed, here or at a member? The rank that raises the signal may have left for
+ * another reason than the one that a third rank has found, and then raises it no more. */
+static symm_status look_at_records(symm_team *team)
+{
+    symm_status status = symm__hierarchical_poll(team);
+
+    for (int p = 0; p < team->local_size && status == SYMM_OK; p++)
+        if (p != team->local_rank)
+            status = symm__team_record_of(team, team->local[p]);
+    return status;
+}
+
+/* Whether the team has failed, or the rank that raises the signal is dead. The signal's word is
+ * read last: a signal that was raised before the failure still counts. */
 static symm_status signal_look(const struct stall *stall, int peer, uint32_t count)
 {
     symm_team *team = stall->team;
@@ -437,7 +449,7 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
     symm_status status = symm__team_failed(team);
 
     if (status == SYMM_OK)
-        status = symm__team_record_of(team, peer);
+        status = look_at_records(team);
     if (status == SYMM_OK && peer != team->rank) /* this rank itself is alive */
         status = symm__process_check(symm__process(team->ctx, rank),
                                      &symm__near_control(team->ctx, rank)->live, &why);
