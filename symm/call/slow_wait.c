@@ -228,8 +228,11 @@ static symm_status look_at_all(const struct stall *stall)
     /* Before the look at all others: if it left because another rank died, that one is found. */
     const int finished = find_finished(stall);
 
+    /* Other hosts report to the whole team, whose failure is its part's, too. */
+    if (stall->team->outer)
+        (void)symm__far_poll(stall->team->outer);
     if (__atomic_load_n(&stall->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
-        return symm__team_failed(stall->team); /* by another stream's call */
+        return symm__team_failed(stall->team); /* or by another stream's call */
     for (int m = 0; m < stall->team->size; m++) {
         symm_status status = SYMM_OK;
 
@@ -431,7 +434,7 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
  * another reason than the one that a third rank has found, and then raises it no more. */
 static symm_status look_at_records(symm_team *team)
 {
-    symm_status status = symm__hierarchical_poll(team);
+    symm_status status = symm__far_poll(team);
 
     for (int p = 0; p < team->local_size && status == SYMM_OK; p++)
         if (p != team->local_rank)

@@ -167,7 +167,8 @@ struct symm_team {
     struct symm_pad *pad[SYMM_MAX_PLACES]; /* by place */
     struct symm_hierarchy
         *hierarchy; /* it spans domains; NULL: all memory is mapped; owned */
-    bool inner;     /* the mapped part of a hierarchical team, which owns it */
+    bool inner;     /* the mapped part of a hierarchical team, which owns it, */
+    symm_team *outer; /* and is this one, as soon as it has its part; else NULL */
     double looked;  /* at the ranks of other hosts; with the context locked */
     struct symm_team_channel channel[SYMM_CHANNELS];
     /* Of the states of its channels: [SYMM_HOST_CHANNELS * local_size], [local_size]; NULL on a

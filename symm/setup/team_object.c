@@ -327,11 +327,13 @@ static symm_status open_node(symm_team *team, double timeout)
     status = symm__team_complete(
         node, symm__team_uid(team, NODE_STEP, (uint32_t)hierarchy->at), slot,
         team->local_size, until - symm__now());
-    if (status == SYMM_OK)
-        hierarchy->local_team = node;
-    else
+    if (status != SYMM_OK) {
         symm__team_free(node);
-    return status;
+        return status;
+    }
+    node->outer = team;
+    hierarchy->local_team = node;
+    return SYMM_OK;
 }
 
 static symm_status local_open(symm_team *team, double timeout)
