@@ -140,6 +140,98 @@ static bool is_leader(const struct over *over)
     return over->leaders[over->here] == over->oob->rank;
 }
 
+/* ---- Who takes no part ------------------------------------------------------------------ */
+
+/* Member i cannot be waited for any more. */
+static symm_status is_lost(const struct over *over, int i)
+{
+    const struct symm_exchange *exchange = over->exchange;
+    struct symm_oob *oob = over->oob;
+    int rank = exchange->members[i];
+    bool left = symm__oob_left(oob, rank);
+    struct symm_relay_report told;
+
+    /* `alive` also says no when a rank of another host has reported the team's failure. */
+    if (over->place_of[i] != over->here && !left && !symm__oob_died(oob, rank) &&
+        symm__oob_reported(oob, exchange->tag, &told))
+        return symm__fail_quiet(told.status, told.sentence);
+    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", rank,
+                      left ? "has finalized its context" : "died", exchange->what);
+}
+
+/* The place of a member that will not take part: it has died, its team has failed, or it has
+ * finalized if `finalized`; -1: none. Members of this host count if `near`. */
+static int find_ended(const struct over *over, bool finalized, bool near)
+{
+    const struct symm_exchange *exchange = over->exchange;
+    const struct symm_oob *oob = over->oob;
+    bool asked = false;
+
+    for (int i = 0; i < exchange->count; i++) {
+        int rank = exchange->members[i];
+        /* `alive` looks at one rank of this host, or at what other hosts report of the team. One
+         * that has finalized may have left this exchange before. */
+        bool far = over->place_of[i] != over->here;
+        bool query = rank != oob->rank && oob->alive && !(far && asked) &&
+                     !(far && symm__oob_left(oob, rank));
+
+        if (!far && !near)
+            continue;
+        asked = asked || (far && query);
+        if (((far && symm__oob_died(oob, rank)) ||
+             (query && !oob->alive(oob->alive_arg, rank))) &&
+            symm__oob_left(oob, rank) == finalized)
+            return i;
+    }
+    return -1;
+}
+
+/* Why the allgather must end: the caller's reason, or a member that has died. One that has
+ * finalized may have left because another died, so deaths are looked for after it. */
+static symm_status ask(void *arg)
+{
+    const struct over *over = arg;
+    const struct symm_exchange *exchange = over->exchange;
+    symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    int left, dead;
+
+    if (exchange->late)
+        exchange->late(exchange->late_arg, NULL, -1);
+    if (status != SYMM_OK)
+        return status;
+    left = find_ended(over, true, true);
+    dead = find_ended(over, false, true);
+    if (dead < 0 && left < 0)
+        return SYMM_OK;
+    return is_lost(over, dead < 0 ? left : dead);
+}
+
+/* A step on this host has failed, perhaps since a member there has finalized: it may have done so
+ * because of a death on another host, of which that step knows nothing. */
+static symm_status far_cause(const struct over *over, symm_status status)
+{
+    char own[SYMM_ERROR_BYTES];
+    int dead;
+
+    if (status != SYMM_ERR_PEER_DEAD || over->exchange->status != SYMM_OK)
+        return status;
+    snprintf(own, sizeof(own), "%s", symm_last_error());
+    dead = find_ended(over, true, true) < 0 ? -1 : find_ended(over, false, true);
+    return dead < 0 ? symm__fail_quiet(status, own) : is_lost(over, dead);
+}
+
+/* Why the step on this host must end, beside what it sees by itself: a member on this host may not
+ * come to it because one on another host has ended. */
+static symm_status ask_far(void *arg)
+{
+    const struct over *over = arg;
+    const struct symm_exchange *exchange = over->exchange;
+    symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    const int dead = status == SYMM_OK ? find_ended(over, false, false) : -1;
+
+    return dead < 0 ? status : is_lost(over, dead);
+}
+
 /* ---- On this host --------------------------------------------------------------------- */
 
 /* The first step. The messages of this host's members are set. */
@@ -154,6 +246,8 @@ static symm_status gather_here(struct over *over)
     local.members = over->local_rank;
     local.count = over->local_count;
     local.next = &over->sequence;
+    local.stop = ask_far;
+    local.stop_arg = over;
     status = symm__exchange_local(over->oob, &local, got);
     over->sequence--; /* the number under which it was made */
     for (int i = 0; i < over->local_count; i++)
@@ -183,68 +277,6 @@ static char *pack_here(const struct over *over, size_t *bytes)
         at += 8 + symm__relay_padded(message->bytes_count);
     }
     return packed;
-}
-
-/* Member i cannot be waited for any more. */
-static symm_status is_lost(const struct over *over, int i)
-{
-    const struct symm_exchange *exchange = over->exchange;
-    struct symm_oob *oob = over->oob;
-    int rank = exchange->members[i];
-    bool left = symm__oob_left(oob, rank);
-    struct symm_relay_report told;
-
-    /* `alive` also says no when a rank of another host has reported the team's failure. */
-    if (over->place_of[i] != over->here && !left && !symm__oob_died(oob, rank) &&
-        symm__oob_reported(oob, exchange->tag, &told))
-        return symm__fail_quiet(told.status, told.sentence);
-    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", rank,
-                      left ? "has finalized its context" : "died", exchange->what);
-}
-
-/* The place of a member that will not take part: it has died, its team has failed, or it has
- * finalized if `finalized`; -1: none. */
-static int find_ended(const struct over *over, bool finalized)
-{
-    const struct symm_exchange *exchange = over->exchange;
-    const struct symm_oob *oob = over->oob;
-    bool asked = false;
-
-    if (exchange->late)
-        exchange->late(exchange->late_arg, NULL, -1);
-    for (int i = 0; i < exchange->count; i++) {
-        int rank = exchange->members[i];
-        /* `alive` looks at one rank of this host, or at what other hosts report of the team. One
-         * that has finalized may have left this exchange before. */
-        bool far = over->place_of[i] != over->here;
-        bool query = rank != oob->rank && oob->alive && !(far && asked) &&
-                     !(far && symm__oob_left(oob, rank));
-
-        asked = asked || (far && query);
-        if (((far && symm__oob_died(oob, rank)) ||
-             (query && !oob->alive(oob->alive_arg, rank))) &&
-            symm__oob_left(oob, rank) == finalized)
-            return i;
-    }
-    return -1;
-}
-
-/* Why the allgather must end: the caller's reason, or a member that has died. One that has
- * finalized may have left because another died, so deaths are looked for after it. */
-static symm_status ask(void *arg)
-{
-    const struct over *over = arg;
-    const struct symm_exchange *exchange = over->exchange;
-    symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
-    int left, dead;
-
-    if (status != SYMM_OK)
-        return status;
-    left = find_ended(over, true);
-    dead = find_ended(over, false);
-    if (dead < 0 && left < 0)
-        return SYMM_OK;
-    return is_lost(over, dead < 0 ? left : dead);
 }
 
 /* How this rank takes part in the allgather. failed: symm_last_error() is why. */
@@ -482,7 +514,7 @@ static symm_status run(struct over *over)
 
     if (over->local_count == 1 && over->exchange->status != SYMM_OK)
         return fail_alone(over);
-    status = gather_here(over);
+    status = far_cause(over, gather_here(over));
     if (status != SYMM_OK)
         return over->exchange->status != SYMM_OK ? fail_alone(over)
                                                  : give_up(over, status);
@@ -492,7 +524,7 @@ static symm_status run(struct over *over)
         symm__relay_result_finish(&result);
     }
     if (over->local_count > 1 && (!is_leader(over) || over->packed)) {
-        symm_status handed = hand_on(over);
+        symm_status handed = far_cause(over, hand_on(over));
 
         status = status == SYMM_OK ? handed : status;
     }
