@@ -3,7 +3,7 @@
  * join.pml - the hosts of a job find their places in a tree by rank 0's port, as a model for Spin.
  *
  * Functions: symm__tree_join, run, hear_join, judge, enter, hear_branch, table_send, take_place,
- * table_take, hear_above, first_message, all_sent and hand_down of symm/bootstrap/tree.c. How a
+ * table_take, hear_above, first_message, all_sent and hand_down of symm/bootstrap/tree_*.c. How a
  * connection is proved, and half-open ones, are in handshake.pml: here a connection is open at
  * both ends, or at none.
  *
