@@ -15,14 +15,19 @@ import symm
 HERE = Path(__file__).parent
 
 
+def write_program(folder, source):
+    program = folder / "program.py"
+    ends_gloo = f"import sys; sys.path.insert(0, {str(HERE)!r}); import ends_gloo\n"
+    program.write_text(ends_gloo + textwrap.dedent(source))
+    return program
+
+
 @pytest.fixture
 def torchrun(tmp_path):
     """torchrun(size, source): runs Python source on ranks; the text that they printed."""
 
     def run(size, source, check=True, timeout=240, **env):
-        program = tmp_path / "program.py"
-        ends_gloo = f"import sys; sys.path.insert(0, {str(HERE)!r}); import ends_gloo\n"
-        program.write_text(ends_gloo + textwrap.dedent(source))
+        program = write_program(tmp_path, source)
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone",
              "--nproc-per-node", str(size), str(program)],
@@ -42,8 +47,7 @@ def torchrun_hosts(tmp_path):
     machine; what each printed. No host has a secret or a port."""
 
     def run(each, source, timeout=240, **env):
-        program = tmp_path / "program.py"
-        program.write_text(textwrap.dedent(source))
+        program = write_program(tmp_path, source)
         (tmp_path / "engine").mkdir(exist_ok=True)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
