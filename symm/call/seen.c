@@ -56,12 +56,3 @@ uint64_t symm__seen_begin(symm_team *team, struct symm_sight_what *what,
             (what->key ^ parts[i] ^ parts[i] >> 29) * UINT64_C(0x9e3779b97f4a7c15);
     return symm__sight_begin(sight, symm__sight_find(sight, what), step, state);
 }
-
-void symm__seen_wait(symm_team *team, const struct symm_sight_what *what,
-                     uint32_t epoch, struct symm_sight_wait **wait, const int *ranks,
-                     int missing)
-{
-    if (!*wait)
-        *wait = symm__sight_wait_begin(team->ctx->sight, what, epoch);
-    symm__sight_wait_for(team->ctx->sight, *wait, ranks, missing);
-}

@@ -25,11 +25,6 @@ uint32_t symm__seen_site(const struct symm_team_channel *channel,
 uint64_t symm__seen_begin(symm_team *team, struct symm_sight_what *what,
                           uint32_t name_hash, uint32_t step,
                           enum symm_sight_state state);
-/* A wait that has lasted, for members by `missing`, their world ranks. */
-void symm__seen_wait(symm_team *team, const struct symm_sight_what *what,
-                     uint32_t epoch, struct symm_sight_wait **wait, const int *ranks,
-                     int missing);
-
 /* Counts one more call of that kind with the member; peer team->size: with none, or any. Its
  * number. */
 static inline uint32_t symm__seen_step(const symm_team *team, enum symm_step kind,

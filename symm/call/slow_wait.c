@@ -22,7 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "call/seen.h"
+#include "core/control_wait.h"
 #include "core/failure.h"
 #include "core/team.h"
 #include "util/clock.h"
@@ -43,7 +43,7 @@ struct stall {
     int signal;                   /* of a one-sided wait, with its site's name */
     const char *site;
     bool shown;                   /* control page's `waiting` is set */
-    struct symm_sight_wait *seen; /* as tools see it; NULL: not yet */
+    struct symm_control_wait seen; /* as tools see it */
 };
 
 /* The half of the word that holds the epoch, on which futexes sleep. */
@@ -323,31 +323,33 @@ static void show_tools(struct stall *stall)
 {
     const struct symm_site *site = &stall->args->site;
     const struct symm_team_channel *channel = stall->state->owner;
-    const struct symm_sight_what what = {
-        .op = symm__kind_name((enum symm_kind)site->kind),
-        .name = site->name,
-        .team_uid = stall->team->uid,
-        .channel = (uint32_t)channel->index,
-        .bytes = stall->args->bytes,
-        .since = stall->wait.begin,
-        .from = channel->shown};
     int missing[SYMM_MAX_LOCAL_RANKS], one;
-    const int count = find_missing(stall, missing, &one);
 
-    symm__seen_wait(stall->team, &what, stall->state->epoch, &stall->seen, missing,
-                    count);
+    if (!stall->seen.shown)
+        stall->seen = (struct symm_control_wait){
+            .sight = stall->team->ctx->sight,
+            .what = {.op = symm__kind_name((enum symm_kind)site->kind),
+                     .name = site->name,
+                     .team_uid = stall->team->uid,
+                     .channel = (uint32_t)channel->index,
+                     .bytes = stall->args->bytes,
+                     .since = stall->wait.begin,
+                     .from = channel->shown},
+            .step = stall->state->epoch};
+    symm__control_wait_for(&stall->seen, missing, find_missing(stall, missing, &one));
 }
 
 static void show_tools_signal(struct stall *stall, int peer, uint32_t count)
 {
-    const struct symm_sight_what what = {.op = "signal_wait",
-                                         .name = stall->site,
-                                         .team_uid = stall->team->uid,
-                                         .channel = SYMM_SIGHT_PAIRS,
-                                         .since = stall->wait.begin};
-
-    symm__seen_wait(stall->team, &what, count, &stall->seen,
-                    &stall->team->world_rank[peer], 1);
+    if (!stall->seen.shown)
+        stall->seen = (struct symm_control_wait){.sight = stall->team->ctx->sight,
+                                                 .what = {.op = "signal_wait",
+                                                          .name = stall->site,
+                                                          .team_uid = stall->team->uid,
+                                                          .channel = SYMM_SIGHT_PAIRS,
+                                                          .since = stall->wait.begin},
+                                                 .step = count};
+    symm__control_wait_for(&stall->seen, &stall->team->world_rank[peer], 1);
 }
 
 static void unshow(const struct stall *stall)
@@ -420,9 +422,10 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
             break;
     }
     unshow(&stall);
-    symm__sight_wait_end(stall.team->ctx->sight, stall.seen);
-    if (stall.seen)
+    if (stall.seen.shown) {
+        symm__control_wait_end(&stall.seen);
         channel->shown = symm__now();
+    }
     if (status != SYMM_OK)
         cancel_arrival(state);
     return status;
@@ -525,7 +528,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
         if (status != SYMM_OK)
             break;
     }
-    symm__sight_wait_end(stall.team->ctx->sight, stall.seen);
+    symm__control_wait_end(&stall.seen);
     if (status != SYMM_OK)
         return status;
     return signal_check(team, peer, signal, seen, count, tag, site);

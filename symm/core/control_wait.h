@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * control_wait.h - what tools see (sight/sight.h) of the control plane: exchanges over sockets are
- * calls and waits of a channel of their own, and what a rank waits for elsewhere is a wait.
+ * control_wait.h - what tools see (sight/sight.h) of waits, and of the control plane: exchanges over
+ * sockets are calls and waits of a channel of their own.
  */
 #ifndef SYMM_CORE_CONTROL_WAIT_H
 #define SYMM_CORE_CONTROL_WAIT_H
@@ -15,7 +15,7 @@ symm_status symm__control_exchange(symm_ctx *ctx, uint32_t team_uid, const char 
                                    const struct symm_exchange *exchange,
                                    struct symm_oob_message *messages) SYMM_MUST_CHECK;
 
-/* A wait that is shown once it has lasted: polled by its thread. */
+/* A wait that is shown once it has lasted: polled by its thread. sight NULL: never. */
 struct symm_control_wait {
     struct symm_sight *sight;
     struct symm_sight_what what;
