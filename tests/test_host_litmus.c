@@ -11,23 +11,36 @@
  * uses, and none against values out of thin air, so that more is allowed than a compiler does). The
  * outcome must be in none of them; a race on plain data counts as the outcome. With any one of the
  * orderings weakened to relaxed the outcome must be found: so each is needed, and the search can
- * find it. On x86 no run of the program itself could show that.
+ * find it.
+ *
+ * The programs also run, by threads on different cores that begin each round together. None of
+ * them may show its outcome. SYMM_TEST_LONG=1: 10^8 rounds of each that has a core for every
+ * thread, SYMM_TEST_ROUNDS=N: N; and each with one ordering weakened, with how often its outcome was
+ * seen. A processor shows only what it reorders. x86 lets a load pass an earlier store to another
+ * location, and nothing else: so there the one program that is seen failing is the missed wake,
+ * which has no ordering between the two; with fences there it must not be seen.
  */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "harness.h"
+#include "util/fence.h"
 
 #define MOST  16 /* events of a program, with the initial writes */
 #define PLACE 4  /* locations of a program */
 
 enum kind { END, WRITE, READ, ADD, SWAP, FENCE };
-enum order { PLAIN, RELAXED, ACQUIRE, RELEASE, ACQ_REL };
+enum order { PLAIN, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST };
 
 /* One access. WRITE and SWAP store `value`, ADD adds it, READ awaits it unless it is ANY. What
  * follows an ADD or SWAP with `wants` is for the case that it reads that; 0: any. */
@@ -47,6 +60,7 @@ struct litmus {
     const char *name;
     struct event events[MOST];
     outcome *forbidden; /* NULL: a race alone */
+    outcome *run;       /* forbidden where it runs; NULL: the same */
 };
 
 /* One candidate execution; the initial writes of the locations come first. */
@@ -339,6 +353,17 @@ static bool death_lost(const int *got)
     return got[4] != 1;
 }
 
+/* The last holder's store is overwritten: got[MOST] is what is in DATA at the end. */
+static bool freed_early(const int *got)
+{
+    return got[2] == 1 && got[MOST] != 2;
+}
+
+static bool call_before_lost(const int *got)
+{
+    return got[3] == 2 && got[4] != 1;
+}
+
 /* An ordering that the outcome does not need, as another covers it, is relaxed here. */
 static const struct litmus tests[] = {
     {"round: a peer's data are complete (round_arrive, round_await)",
@@ -346,13 +371,15 @@ static const struct litmus tests[] = {
       {0, WRITE, WORD, RELEASE, 1, 0},
       {1, READ, WORD, ACQUIRE, 1, 0},
       {1, READ, DATA, PLAIN, ANY, 0}},
-     got_3_not_1},
+     got_3_not_1,
+     NULL},
     {"round: what a peer has read may be overwritten",
      {{0, READ, DATA, PLAIN, ANY, 0},
       {0, WRITE, WORD, RELEASE, 1, 0},
       {1, READ, WORD, ACQUIRE, 1, 0},
       {1, WRITE, DATA, PLAIN, 2, 0}},
-     read_overwritten},
+     read_overwritten,
+     NULL},
     {"put_signal: a count that has passed shows all puts (raise_signal, "
      "symm__wait_signal)",
      {{0, WRITE, DATA, PLAIN, 1, 0},
@@ -362,7 +389,8 @@ static const struct litmus tests[] = {
       {1, READ, WORD, ACQUIRE, 2, 0},
       {1, READ, DATA, PLAIN, ANY, 0},
       {1, READ, MORE, PLAIN, ANY, 0}},
-     puts_lost},
+     puts_lost,
+     NULL},
     {"put_signal: a chain over a third rank",
      {{0, WRITE, DATA, PLAIN, 1, 0},
       {0, WRITE, WORD, RELEASE, 1, 0},
@@ -370,7 +398,8 @@ static const struct litmus tests[] = {
       {1, WRITE, FLAG, RELEASE, 1, 0},
       {2, READ, FLAG, ACQUIRE, 1, 0},
       {2, READ, DATA, PLAIN, ANY, 0}},
-     chain_lost},
+     chain_lost,
+     NULL},
     {"ring: bytes that have come, and bytes that may be overwritten (send_some, "
      "receive_some)",
      {{0, WRITE, DATA, PLAIN, 1, 0},
@@ -380,13 +409,15 @@ static const struct litmus tests[] = {
       {1, WRITE, FLAG, RELEASE, 1, 0},
       {0, READ, FLAG, ACQUIRE, 1, 0},
       {0, WRITE, DATA, PLAIN, 2, 0}},
-     got_3_not_1},
+     got_3_not_1,
+     NULL},
     {"record: its text is complete (team_mark, symm__team_record_of)",
      {{0, WRITE, DATA, PLAIN, 1, 0},
       {0, WRITE, FLAG, RELEASE, 1, 0},
       {1, READ, FLAG, ACQUIRE, 1, 0},
       {1, READ, DATA, PLAIN, ANY, 0}},
-     got_3_not_1},
+     got_3_not_1,
+     NULL},
     {"cancelled arrival: who sees it finds the record (cancel_arrival)",
      {{0, WRITE, DATA, PLAIN, 1, 0},
       {0, WRITE, FLAG, RELAXED, 1, 0},
@@ -394,7 +425,8 @@ static const struct litmus tests[] = {
       {1, READ, WORD, ACQUIRE, 9, 0},
       {1, READ, FLAG, RELAXED, ANY, 0},
       {1, READ, DATA, PLAIN, ANY, 0}},
-     record_lost},
+     record_lost,
+     NULL},
     {"site table: fields are of one site (symm/cuda/site_table.c)",
      {{0, WRITE, DATA, RELAXED, 5, 0},
       {0, WRITE, WORD, RELEASE, 5, 0},
@@ -406,7 +438,8 @@ static const struct litmus tests[] = {
       {1, READ, DATA, RELAXED, ANY, 0},
       {1, FENCE, WORD, ACQUIRE, 0, 0},
       {1, READ, WORD, RELAXED, ANY, 0}},
-     site_mixed},
+     site_mixed,
+     NULL},
     {"shrink: a set is that of the word (propose, read_set)",
      {{0, WRITE, DATA, RELAXED, 1, 0},
       {0, WRITE, WORD, RELEASE, 1, 0},
@@ -416,27 +449,31 @@ static const struct litmus tests[] = {
       {2, READ, WORD, ACQUIRE, ANY, 0},
       {2, READ, DATA, ACQUIRE, ANY, 0},
       {2, READ, WORD, RELAXED, ANY, 0}},
-     set_of_later},
+     set_of_later,
+     NULL},
     {"liveness: what made a rank finalize was there before (symm__process_finished)",
      {{0, WRITE, WORD, RELAXED, 1, 0},
       {1, READ, WORD, RELAXED, 1, 0},
       {1, WRITE, FLAG, RELEASE, 1, 0},
       {2, READ, FLAG, ACQUIRE, 1, 0},
       {2, READ, WORD, RELAXED, ANY, 0}},
-     death_lost},
+     death_lost,
+     NULL},
     {"references: the last holder sees what the others did (symm_work_release)",
      {{0, WRITE, DATA, PLAIN, 1, 0},
       {0, ADD, WORD, ACQ_REL, 1, 0},
       {1, ADD, WORD, ACQ_REL, 1, 1},
       {1, WRITE, DATA, PLAIN, 2, 0}},
-     NULL},
+     NULL,
+     freed_early},
     {"default stream: calls of two threads (symm__default_enter, symm__default_leave)",
      {{0, SWAP, WORD, RELAXED, 1, 0},
       {0, WRITE, DATA, PLAIN, 1, 0},
       {0, WRITE, WORD, RELEASE, 2, 0},
       {1, SWAP, WORD, ACQUIRE, 3, 2},
       {1, READ, DATA, PLAIN, ANY, 0}},
-     NULL},
+     NULL,
+     call_before_lost},
 };
 
 /* The waker has read no sleeper, and the sleeper the old word: nothing orders the waker's store
@@ -446,12 +483,30 @@ static bool wake_missed(const int *got)
     return got[1] == 0 && got[3] == 0;
 }
 
+static bool fence_missed(const int *got)
+{
+    return got[2] == 0 && got[5] == 0;
+}
+
 static const struct litmus missed_wake = {"sleeps: a wake may be missed",
                                           {{0, WRITE, WORD, RELEASE, 1, 0},
                                            {0, READ, FLAG, RELAXED, ANY, 0},
                                            {1, ADD, FLAG, ACQ_REL, 1, 0},
                                            {1, READ, WORD, ACQUIRE, ANY, 0}},
-                                          wake_missed};
+                                          wake_missed,
+                                          NULL};
+
+/* On processors it is not missed with a full fence between the two; the sleeper's addition is one
+ * on x86. */
+static const struct litmus fenced_wake = {"sleeps: with fences no wake is missed",
+                                          {{0, WRITE, WORD, RELEASE, 1, 0},
+                                           {0, FENCE, WORD, SEQ_CST, 0, 0},
+                                           {0, READ, FLAG, RELAXED, ANY, 0},
+                                           {1, ADD, FLAG, ACQ_REL, 1, 0},
+                                           {1, FENCE, WORD, SEQ_CST, 0, 0},
+                                           {1, READ, WORD, ACQUIRE, ANY, 0}},
+                                          fence_missed,
+                                          NULL};
 
 static void test_orderings(void **state)
 {
@@ -491,11 +546,320 @@ static void test_missed_wake(void **state)
     assert_true(r.found > 0 && r.found < r.executions);
 }
 
+/* ---- Runs --------------------------------------------------------------------------------- */
+
+#define THREADS 3
+#define BATCH   512 /* rounds between two checks */
+#define GROUP   8   /* rounds that begin together: their threads stay close */
+#define POLLS   2000
+
+/* A location is an array over the rounds of a batch, one cache line each. */
+struct cell {
+    _Alignas(64) int value;
+};
+
+struct lane {
+    _Alignas(64) long turn; /* atomic: the round that its thread has come to */
+    int got[BATCH][MOST];
+};
+
+struct stage {
+    struct litmus test;
+    int threads, cores, cpu[THREADS];
+    long rounds;
+    struct cell cell[BATCH][PLACE];
+    struct lane lane[THREADS];
+    long seen;
+};
+
+static void poll_pause(int *polls)
+{
+    if (++*polls % POLLS == 0)
+        sched_yield(); /* there may be fewer cores than threads */
+}
+
+/* All threads begin a round together; relaxed, so that it orders nothing for the program. */
+static void round_begin(struct stage *s, int thread, long turn, int order)
+{
+    int polls = 0;
+
+    if (order == __ATOMIC_RELAXED)
+        __atomic_store_n(&s->lane[thread].turn, turn, __ATOMIC_RELAXED);
+    else
+        __atomic_store_n(&s->lane[thread].turn, turn, __ATOMIC_RELEASE);
+    for (int t = 0; t < s->threads; t++)
+        while (__atomic_load_n(&s->lane[t].turn, order == __ATOMIC_RELAXED
+                                                     ? __ATOMIC_RELAXED
+                                                     : __ATOMIC_ACQUIRE) < turn)
+            poll_pause(&polls);
+}
+
+static int load(const int *at, enum order order)
+{
+    switch (order) {
+    case PLAIN:
+        return *at;
+    case RELAXED:
+        return __atomic_load_n(at, __ATOMIC_RELAXED);
+    default:
+        return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+    }
+}
+
+static void store(int *at, int value, enum order order)
+{
+    switch (order) {
+    case PLAIN:
+        *at = value;
+        break;
+    case RELAXED:
+        __atomic_store_n(at, value, __ATOMIC_RELAXED);
+        break;
+    default:
+        __atomic_store_n(at, value, __ATOMIC_RELEASE);
+        break;
+    }
+}
+
+static int add(int *at, int value, enum order order)
+{
+    return order == RELAXED ? __atomic_fetch_add(at, value, __ATOMIC_RELAXED)
+                            : __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
+}
+
+static int swap(int *at, int value, enum order order)
+{
+    switch (order) {
+    case RELAXED:
+        return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
+    case ACQUIRE:
+        return __atomic_exchange_n(at, value, __ATOMIC_ACQUIRE);
+    default:
+        return __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL);
+    }
+}
+
+static void fence(enum order order)
+{
+    switch (order) {
+    case ACQUIRE:
+        symm__process_fence(__ATOMIC_ACQUIRE);
+        break;
+    case RELEASE:
+        symm__process_fence(__ATOMIC_RELEASE);
+        break;
+    case SEQ_CST:
+        symm__process_fence(__ATOMIC_SEQ_CST);
+        break;
+    default:
+        break; /* weakened */
+    }
+}
+
+/* One round of a thread. What follows an update that has not read what it wants is left out. */
+static void round_run(struct stage *s, int thread, int i)
+{
+    const struct event *e = s->test.events;
+    int *got = s->lane[thread].got[i], polls = 0;
+
+    for (int k = 0; e[k].kind != END; k++) {
+        int *at = &s->cell[i][e[k].place].value;
+
+        if (e[k].thread != thread)
+            continue;
+        switch (e[k].kind) {
+        case WRITE:
+            store(at, e[k].value, e[k].order);
+            break;
+        case FENCE:
+            fence(e[k].order);
+            break;
+        case ADD:
+            got[k] = add(at, e[k].value, e[k].order);
+            break;
+        case SWAP:
+            got[k] = swap(at, e[k].value, e[k].order);
+            break;
+        default:
+            while ((got[k] = load(at, e[k].order)) != e[k].value && e[k].value != ANY)
+                poll_pause(&polls);
+        }
+        if (e[k].wants != 0 && got[k] != e[k].wants)
+            return;
+    }
+}
+
+static void batch_check(struct stage *s)
+{
+    outcome *bad = s->test.run ? s->test.run : s->test.forbidden;
+
+    for (int i = 0; i < BATCH; i++) {
+        int got[MOST + 1];
+
+        for (int k = 0; s->test.events[k].kind != END; k++)
+            got[k] = s->lane[s->test.events[k].thread].got[i][k];
+        got[MOST] = s->cell[i][DATA].value;
+        s->seen += bad(got);
+    }
+    for (int t = 0; t < s->threads; t++)
+        memset(s->lane[t].got, 0, sizeof(s->lane[t].got));
+    memset(s->cell, 0, sizeof(s->cell));
+}
+
+struct runner {
+    struct stage *stage;
+    int thread;
+};
+
+static void *run_rounds(void *arg)
+{
+    const struct runner *runner = arg;
+    struct stage *s = runner->stage;
+    cpu_set_t cpu;
+    long turn = 0;
+
+    CPU_ZERO(&cpu);
+    CPU_SET((size_t)s->cpu[runner->thread], &cpu);
+    (void)pthread_setaffinity_np(pthread_self(), sizeof(cpu), &cpu);
+    for (long done = 0; done < s->rounds; done += BATCH) {
+        for (int i = 0; i < BATCH; i++) {
+            if (i % GROUP == 0)
+                round_begin(s, runner->thread, ++turn, __ATOMIC_RELAXED);
+            round_run(s, runner->thread, i);
+        }
+        round_begin(s, runner->thread, ++turn, __ATOMIC_ACQ_REL);
+        if (runner->thread == 0)
+            batch_check(s);
+        round_begin(s, runner->thread, ++turn, __ATOMIC_ACQ_REL);
+    }
+    return NULL;
+}
+
+/* The cores of the threads: different ones, as long as there are. */
+static void find_cores(struct stage *s)
+{
+    cpu_set_t all;
+    int list[THREADS] = {0};
+
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+    s->cores = 0;
+    for (int c = 0; c < CPU_SETSIZE && s->cores < THREADS; c++)
+        if (CPU_ISSET((size_t)c, &all))
+            list[s->cores++] = c;
+    for (int t = 0; t < THREADS; t++)
+        s->cpu[t] = list[t % s->cores];
+}
+
+static int threads_of(const struct litmus *test)
+{
+    int most = 0;
+
+    for (int k = 0; test->events[k].kind != END; k++)
+        most = test->events[k].thread > most ? test->events[k].thread : most;
+    return most + 1;
+}
+
+/* How often the outcome is seen. rounds: becomes the number that were run. */
+static long run_litmus(const struct litmus *test, int weak, long *rounds)
+{
+    struct stage *s = aligned_alloc(64, sizeof(*s));
+    struct runner runner[THREADS];
+    pthread_t thread[THREADS];
+    long seen;
+
+    assert_non_null(s);
+    memset(s, 0, sizeof(*s));
+    s->test = *test;
+    s->threads = threads_of(test);
+    find_cores(s);
+    if (s->threads > s->cores) /* they take turns */
+        *rounds = *rounds > 400000 ? 100000 : *rounds / 4;
+    s->rounds = *rounds = (*rounds + BATCH - 1) / BATCH * BATCH;
+    if (weak >= 0)
+        s->test.events[weak].order = RELAXED;
+    for (int t = 0; t < s->threads; t++) {
+        runner[t] = (struct runner){s, t};
+        assert_int_equal(pthread_create(&thread[t], NULL, run_rounds, &runner[t]), 0);
+    }
+    for (int t = 0; t < s->threads; t++)
+        pthread_join(thread[t], NULL);
+    seen = s->seen;
+    free(s);
+    return seen;
+}
+
+static bool is_long(void)
+{
+    return getenv("SYMM_TEST_LONG") || getenv("SYMM_TEST_ROUNDS");
+}
+
+static long rounds_wanted(void)
+{
+    const char *given = getenv("SYMM_TEST_ROUNDS");
+
+    return given ? atol(given) : is_long() ? 100000000 : 4096;
+}
+
+static long say_run(const struct litmus *test, int weak, long rounds)
+{
+    const double begin = harness_now();
+    const long seen = run_litmus(test, weak, &rounds);
+
+    if (is_long() && weak < 0)
+        printf("ran %s: seen in %ld of %ld rounds, %.1f s\n", test->name, seen, rounds,
+               harness_now() - begin);
+    else if (is_long())
+        printf("ran %s, access %d weakened: seen in %ld of %ld rounds\n", test->name,
+               weak, seen, rounds);
+    fflush(stdout);
+    return seen;
+}
+
+#ifdef __SANITIZE_THREAD__ /* which follows no fences, see util/fence.h */
+static const bool has_fences = false;
+#else
+static const bool has_fences = true;
+#endif
+
+static void test_runs(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof(tests) / sizeof(tests[0]); t++)
+        assert_int_equal(say_run(&tests[t], -1, rounds_wanted()), 0);
+    if (has_fences)
+        assert_int_equal(say_run(&fenced_wake, -1, rounds_wanted()), 0);
+}
+
+/* What a processor shows of weakened programs; ThreadSanitizer reports their races. */
+static void test_weakened_runs(void **state)
+{
+    cpu_set_t all;
+    long seen;
+
+    (void)state;
+    if (!has_fences)
+        skip();
+    seen = say_run(&missed_wake, -1, rounds_wanted());
+    if (!is_long())
+        return;
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+#if defined(__x86_64__) || defined(__aarch64__)
+    if (CPU_COUNT(&all) > 1 && rounds_wanted() >= 1000000)
+        assert_true(seen > 0);
+#endif
+    for (size_t t = 0; t < sizeof(tests) / sizeof(tests[0]); t++)
+        for (int i = 0; tests[t].events[i].kind != END; i++)
+            if (tests[t].events[i].order >= ACQUIRE)
+                seen += say_run(&tests[t], i, rounds_wanted() / 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest units[] = {
         cmocka_unit_test(test_orderings),
         cmocka_unit_test(test_missed_wake),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_weakened_runs),
     };
 
     return cmocka_run_group_tests(units, NULL, NULL);

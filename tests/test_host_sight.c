@@ -582,7 +582,7 @@ static void test_names(void **state)
 {
     const struct symm_sight_config config = {.job = "slurm:7/a b%r\xc3\xa9", .rank = 3};
     struct symm_sight sight = {.fd = -1};
-    char name[64], folder[] = "/tmp/symm-sight-XXXXXX", path[96];
+    char name[64], folder[] = "/tmp/symm-sight-XXXXXX", path[128];
 
     (void)state;
     symm__sight_job("pmix-1.2:prterun@9", name, sizeof(name));
