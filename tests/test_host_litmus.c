@@ -15,8 +15,8 @@
  *
  * The programs also run, by threads on different cores that begin each round together. None of
  * them may show its outcome. SYMM_TEST_LONG=1: 10^8 rounds of each that has a core for every
- * thread, SYMM_TEST_ROUNDS=N: N; and each with one ordering weakened, with how often its outcome was
- * seen. A processor shows only what it reorders. x86 lets a load pass an earlier store to another
+ * thread, SYMM_TEST_ROUNDS=N: N; and each with one ordering weakened, with how often its outcome
+ * was seen. A processor shows only what it reorders. x86 lets a load pass an earlier store to another
  * location, and nothing else: so there the one program that is seen failing is the missed wake,
  * which has no ordering between the two; with fences there it must not be seen.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * control_wait.h - what tools see (sight/sight.h) of waits, and of the control plane: exchanges over
- * sockets are calls and waits of a channel of their own.
+ * control_wait.h - what tools see (sight/sight.h) of waits, and of the control plane: exchanges
+ * over sockets are calls and waits of a channel of their own.
  */
 #ifndef SYMM_CORE_CONTROL_WAIT_H
 #define SYMM_CORE_CONTROL_WAIT_H

@@ -9,9 +9,10 @@
  * counters, so nothing in it can make a call wrong.
  *
  * Readers trust nothing: an entry counts if its first word is the same before and after the
- * rest was copied, and does not say that it is being written, text may lack a NUL, and no value is an index without a check. Words are
- * stored last (release) and cleared first. All strings are names as the library prints them, so a
- * reader needs no table of it. A change of anything here raises SYMM_SIGHT_LAYOUT.
+ * rest was copied, and does not say that it is being written; text may lack a NUL, and no value is
+ * an index without a check. Words are stored last (release) and cleared first. All strings are
+ * names as the library prints them, so a reader needs no table of it. A change of anything here
+ * raises SYMM_SIGHT_LAYOUT.
  *
  * Times are ticks: of the processor's counter if `ticks_tsc`, else nanoseconds of
  * CLOCK_MONOTONIC. `opened_ticks` and `opened_ns` were read together; a reader on the same host

@@ -104,8 +104,8 @@ static bool find_lanes(struct dump_sequence *sequence,
     return true;
 }
 
-/* The first step from which on the rank's list has all of the sequence; false: any. A rank that left
- * calls out has all that are newer than those. */
+/* The first step from which on the rank's list has all of the sequence; false: any. A rank that
+ * left calls out has all that are newer than those. */
 static bool first_step(const struct dump_sequence *sequence,
                        const struct symm_sight_rank *rank, uint32_t *first)
 {
