@@ -4,7 +4,7 @@
  * other's memory by fabric handles, over the fake driver and a stand-in for NVML. SYMM_HOST_ID
  * makes one machine appear as several hosts.
  */
-/* ctest: cost 15 */
+/* ctest: cost 5 */
 #include "engine_stage.h"
 
 #include <dlfcn.h>
@@ -278,27 +278,32 @@ static void test_why(void **state)
         int odd;
         bool host;
         const char *why;
+        bool longer; /* run with SYMM_TEST_LONG=1 only */
     } cases[] = {
         {"FAKE_NVML_STATE=2", -1, false,
          "rank 0: NVML says of the fabric of device 0000:A0:00.0: state 2 (in "
-         "progress)"},
-        {"FAKE_NVML_STATE=0", 3, false, "rank 3: NVML says of the fabric"},
-        {"FAKE_NVML_STATUS=5", 2, false, "the fabric's registration"},
-        {"FAKE_NVML_CLUSTER=0", -1, false, "no cluster: its NVLinks end at its host"},
-        {"FAKE_NVML_CLUSTER=2", 2, true, "rank 2 has clique 7 of another"},
-        {"FAKE_NVML_CLIQUE=8", 2, true, "rank 2 has clique 8 of it"},
-        {"FAKE_NVML_CLIQUE=8", 1, false,
-         "ranks 0 and 1 of one host are in two cliques"},
+         "progress)",
+         false},
+        {"FAKE_NVML_STATE=0", 3, false, "rank 3: NVML says of the fabric", true},
+        {"FAKE_NVML_STATUS=5", 2, false, "the fabric's registration", true},
+        {"FAKE_NVML_CLUSTER=0", -1, false, "no cluster: its NVLinks end at its host",
+         true},
+        {"FAKE_NVML_CLUSTER=2", 2, true, "rank 2 has clique 7 of another", true},
+        {"FAKE_NVML_CLIQUE=8", 2, true, "rank 2 has clique 8 of it", false},
+        {"FAKE_NVML_CLIQUE=8", 1, false, "ranks 0 and 1 of one host are in two cliques",
+         true},
         {"FAKE_NVML_FAIL=nvmlDeviceGetGpuFabricInfoV", 1, false,
-         "rank 1: nvmlDeviceGetGpuFabricInfoV of device"},
-        {"FAKE_CUDA_FABRIC=0", -1, false, "there is no IMEX channel"},
+         "rank 1: nvmlDeviceGetGpuFabricInfoV of device", true},
+        {"FAKE_CUDA_FABRIC=0", -1, false, "there is no IMEX channel", false},
         {"FAKE_CUDA_FABRIC_FAILS=1", 3, false,
-         "rank 3 cannot use the memory of rank 0 on host a: cuMemImportFromShareable"},
+         "rank 3 cannot use the memory of rank 0 on host a: cuMemImportFromShareable",
+         false},
         {"FAKE_CUDA_FABRIC_WRONG=1", 1, false,
          "rank 1 cannot use the memory of rank 2 on host b: the memory behind a fabric "
-         "handle was mapped, but reads as other bytes"},
-        {"SYMM_FABRIC=0", 1, false, "rank 1 has no SYMM_FABRIC=1"},
-        {"SYMM_FABRIC=0", -1, false, "SYMM_FABRIC=1 was not set"},
+         "handle was mapped, but reads as other bytes",
+         false},
+        {"SYMM_FABRIC=0", 1, false, "rank 1 has no SYMM_FABRIC=1", false},
+        {"SYMM_FABRIC=0", -1, false, "SYMM_FABRIC=1 was not set", true},
     };
 
     (void)state;
@@ -310,6 +315,8 @@ static void test_why(void **state)
                           .mapped = {2, 2, 2, 2},
                           .why = cases[i].why};
 
+        if (cases[i].longer && harness_env("SYMM_TEST_LONG", 0) != 1)
+            continue;
         printf("%s\n", cases[i].setting);
         assert_int_equal(run(&job, body_why, 0), 0);
     }
@@ -318,13 +325,11 @@ static void test_why(void **state)
 /* ---- Failures ------------------------------------------------------------------------ */
 
 /* A call that ends with an error on this rank; the sentence is kept by the thread. */
-static int broken(struct engine_stage *s, size_t count, double timeout,
-                  symm_status wanted)
+static int broken_at(struct engine_stage *s, const char *site, size_t count,
+                     double timeout, symm_status wanted)
 {
-    const symm_call call = {.size = sizeof(call),
-                            .stream = s->stream,
-                            .site = "broken",
-                            .timeout = timeout};
+    const symm_call call = {
+        .size = sizeof(call), .stream = s->stream, .site = site, .timeout = timeout};
     symm_work *work;
     symm_status status = symm_all_reduce(s->team, s->in.device, s->out.device, count,
                                          SYMM_INT32, SYMM_SUM, &call, &work);
@@ -336,6 +341,12 @@ static int broken(struct engine_stage *s, size_t count, double timeout,
     CHECK_MESSAGE(status == wanted, "%s: %s", symm_status_name(status),
                   status == SYMM_OK ? "" : symm_last_error());
     return 0;
+}
+
+static int broken(struct engine_stage *s, size_t count, double timeout,
+                  symm_status wanted)
+{
+    return broken_at(s, "broken", count, timeout, wanted);
 }
 
 /* The last rank does not come: the ranks of its own host and those of the other say so. */
@@ -375,7 +386,7 @@ static int body_told(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-/* Rank 3 makes another call than the others. */
+/* Rank 3, alone on its host, makes another call than the others: its site, or theirs, is told. */
 static int body_mismatch(symm_ctx *ctx, void *arg)
 {
     struct job *job = arg;
@@ -383,7 +394,10 @@ static int body_mismatch(symm_ctx *ctx, void *arg)
 
     CHECK_ZERO(check_mapped(ctx, job));
     CHECK_ZERO(engine_open(&s, ctx));
-    CHECK_ZERO(broken(&s, s.rank == 3 ? 8 : COUNT, HARNESS_AMPLE, SYMM_ERR_MISMATCH));
+    CHECK_ZERO(broken_at(&s, s.rank == 3 ? "other" : "broken", s.rank == 3 ? 8 : COUNT,
+                         HARNESS_AMPLE, SYMM_ERR_MISMATCH));
+    CHECK_ERROR("site 'other' (all_reduce sum of 8 int32");
+    CHECK_ERROR("site 'broken' (all_reduce sum of 1001 int32");
     CHECK_ERROR("all ranks of a team must make the same calls in the same order");
     job->over++;
     CHECK(harness_until(&job->over, s.n));
@@ -396,6 +410,7 @@ static int body_death(symm_ctx *ctx, void *arg)
 {
     struct job *job = arg;
     struct engine_stage s;
+    symm_team *rest;
 
     CHECK_ZERO(check_mapped(ctx, job));
     CHECK_ZERO(engine_open(&s, ctx));
@@ -408,6 +423,13 @@ static int body_death(symm_ctx *ctx, void *arg)
     CHECK_ERROR("rank 3 ");
     job->over++;
     CHECK(harness_until(&job->over, s.n - 1));
+    CHECK_OK(
+        symm_team_shrink(s.team, &rest)); /* the relay's board finds the survivors */
+    s.team = rest;
+    s.n = 3;
+    CHECK(symm_team_size(rest) == 3);
+    CHECK_ZERO(check_sums(&s, &call, &s.out));
+    symm_team_destroy(rest);
     engine_close(&s);
     return 0;
 }
@@ -434,16 +456,18 @@ static void test_failures(void **state)
         const char *name;
         harness_body body;
         uint64_t killed;
-    } cases[] = {{"late", body_late, 0},
-                 {"told", body_told, 0},
-                 {"mismatch", body_mismatch, 0},
-                 {"death", body_death, 8},
-                 {"left", body_left, 0}};
+        const char *hosts;
+    } cases[] = {{"late", body_late, 0, "aabb"},
+                 {"told", body_told, 0, "aabb"},
+                 {"mismatch", body_mismatch, 0, "aaab"},
+                 {"death", body_death, 8, "aabb"},
+                 {"left", body_left, 0, "aabb"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        struct job job = {"aabb", NULL, 0, false, {4, 4, 4, 4}, "clique 7", 0};
+        struct job job = {"", NULL, 0, false, {4, 4, 4, 4}, "clique 7", 0};
 
+        memcpy(job.hosts, cases[i].hosts, 5);
         printf("%s\n", cases[i].name);
         assert_int_equal(run(&job, cases[i].body, cases[i].killed), 0);
     }

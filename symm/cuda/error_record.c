@@ -99,15 +99,10 @@ static const char *tag_text(const symm_team *team, int member, uint32_t tag,
 {
     struct symm_site site;
 
-    if (symm__cuda_site_find(team->ctx, symm__team_rank_at(team, member), tag, &site) ||
-        (symm__team_far_at(team, member) && /* ranks that make one call have one tag */
-         symm__cuda_site_find(team->ctx, team->ctx->rank, tag, &site)))
+    if (symm__cuda_site_of(team, member, tag, &site))
         return symm__site_text(&site, step, text, bytes);
     if (tag == 0)
         snprintf(text, bytes, "no call yet");
-    else if (symm__team_far_at(team, member))
-        snprintf(text, bytes, "a site that this rank has not (tag %08x) step %u", tag,
-                 step);
     else
         snprintf(text, bytes, "a site that is no longer known (tag %08x) step %u", tag,
                  step);
@@ -246,11 +241,11 @@ static int find_ended(const symm_team *team, const struct symm_cuda_facts *facts
         int rank = symm__team_rank_at(team, m);
         const struct symm_control *control = symm__control(ctx, rank);
 
-        if (m == team->local_rank ||
-            (symm__team_far_at(team, m) && !is_concerned(facts, m)))
+        if (m == team->local_rank)
             continue;
         if (symm__team_far_at(team, m)) {
-            if (symm__far_ended(ctx, rank, finalized, status, why))
+            if (is_concerned(facts, m) &&
+                symm__far_ended(ctx, rank, finalized, status, why))
                 return m;
             continue;
         }
@@ -365,9 +360,12 @@ static uint32_t their_tag(const symm_team *team, const struct symm_cuda_facts *f
     return (uint32_t)(word >> 32);
 }
 
-static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts *facts)
+/* SYMM_OK: a rank of another host is yet to tell at which site it is. */
+static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts *facts,
+                                   bool waited)
 {
     char mine[176], theirs[176];
+    struct symm_site site;
     int member = facts->missing ? __builtin_ctz(facts->missing) : team->local_rank;
     uint32_t tag = 0;
 
@@ -382,6 +380,9 @@ static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts
         }
     if (member >= team->local_size)
         member = team->local_rank;
+    if (tag && !waited && symm__team_far_at(team, member) &&
+        !symm__cuda_site_of(team, member, tag, &site))
+        return SYMM_OK;
     return symm__team_fail(
         team, SYMM_ERR_MISMATCH,
         "rank %d is at %s, rank %d is at %s: all ranks of a team must make the same "
@@ -589,7 +590,7 @@ static symm_status explain(symm_team *team, const struct symm_cuda_facts *facts,
     if (status != SYMM_OK)
         return status;
     if (facts->status == SYMM_ERR_MISMATCH)
-        return report_mismatch(team, facts);
+        return report_mismatch(team, facts, waited);
     if (facts->pointers != 0)
         return report_pointers(team, facts, waited);
     if (facts->before != 0)
@@ -658,6 +659,8 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
         status = look_ahead(team, &facts);
         facts_read(team, &facts);
     }
+    if (status == SYMM_OK && facts.status != SYMM_OK && !is_signal(&facts))
+        symm__cuda_site_tell(team, facts.tag);
     while (status == SYMM_OK && facts.status != SYMM_OK) {
         double now = symm__now();
 

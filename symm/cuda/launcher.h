@@ -43,6 +43,7 @@ struct symm_cuda_team {
     int used; /* atomic: something was launched for it, or may be */
     /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
     uint64_t timeout[SYMM_CHANNELS + 1];
+    int site_told;    /* atomic: symm__cuda_site_tell was called */
     double cancelled; /* when a peer was first seen cancelled, without a reason */
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
@@ -187,6 +188,12 @@ void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
                              const struct symm_site *site);
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
                           struct symm_site *site);
+/* The same of the member with that place. One on another host has no page here: its site is that
+ * of this rank's own call with the tag, or what that rank has told. */
+bool symm__cuda_site_of(const symm_team *team, int place, uint32_t tag,
+                        struct symm_site *site);
+/* Tells ranks of other hosts, once, at which of its sites this rank's call of the team failed. */
+void symm__cuda_site_tell(const symm_team *team, uint32_t tag);
 
 /* watchdog.c: `ending` (see device_ops.h) */
 void symm__cuda_ending(symm_ctx *ctx, bool begins);
@@ -301,7 +308,8 @@ void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes
 /* Shares the words of copy-engine calls, at a team's first exchange. If a member cannot, all go on
  * without them. An error is one of the exchange. Collective. */
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
-/* A member's words; NULL: there are none or, but for the own, they are not shared. *device: where the device has them. */
+/* A member's words; NULL: there are none or, but for the own, they are not shared. *device: where
+ * the device has them. */
 struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int place,
                                                struct symm_cuda_words **device);
 /* drained: no operation of this rank uses the words any more. */

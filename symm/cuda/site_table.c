@@ -7,11 +7,17 @@
  * with the tag: fields first, tag last (release). A newer site that hashes to a taken
  * slot empties it, then fills it; a reader takes a copy only if the tag was the same before and
  * after, and makes its text printable.
+ *
+ * No page of a rank on another host is mapped. Where a call of a team over hosts has failed, each
+ * rank writes the site of its own call into its cell of a board of the relay, for those ranks that
+ * have seen a tag which they do not know.
  */
 #include <string.h>
 
 #include "core/failure.h"
 #include "cuda/launcher.h"
+#include "util/log.h"
+#include "util/status.h"
 
 #define PROBES 16
 
@@ -81,4 +87,64 @@ bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
         return true;
     }
     return false;
+}
+
+/* ---- Over hosts ----------------------------------------------------------------------- */
+
+/* The board of sites of a team; its uid alone names the board of symm_team_shrink. */
+static uint64_t board_of(const symm_team *team)
+{
+    return UINT64_C(0x73697465) << 32 | team->uid;
+}
+
+void symm__cuda_site_tell(const symm_team *team, uint32_t tag)
+{
+    const symm_ctx *ctx = team->ctx;
+    struct symm_site site;
+
+    if (!team->far ||
+        __atomic_exchange_n(&team->cuda->site_told, 1, __ATOMIC_RELAXED) ||
+        !symm__cuda_site_find(ctx, ctx->rank, tag, &site))
+        return;
+    if (symm__relay_write(ctx->oob.relay, board_of(team), 1, &site, sizeof(site)) !=
+        SYMM_OK)
+        symm__log(SYMM_LOG_DEBUG, "other hosts are not told of a site: %s",
+                  symm_last_error());
+}
+
+/* Looks for a rank's site among those that were told. */
+struct search {
+    int rank;
+    uint32_t tag;
+    bool found;
+    struct symm_site *site;
+};
+
+static void take_cell(void *user, int rank, const void *bytes, size_t count)
+{
+    struct search *search = user;
+    struct symm_site told;
+
+    if (rank != search->rank || count != sizeof(told))
+        return;
+    memcpy(&told, bytes, sizeof(told));
+    if (told.tag != search->tag)
+        return;
+    symm__site_copy(&told, search->site);
+    search->found = true;
+}
+
+bool symm__cuda_site_of(const symm_team *team, int place, uint32_t tag,
+                        struct symm_site *site)
+{
+    const symm_ctx *ctx = team->ctx;
+    struct search search = {symm__team_rank_at(team, place), tag, false, site};
+
+    if (!symm__team_far_at(team, place))
+        return symm__cuda_site_find(ctx, search.rank, tag, site);
+    if (symm__cuda_site_find(ctx, ctx->rank, tag, site))
+        return true; /* ranks that make one call have one tag */
+    if (tag != 0)
+        (void)symm__relay_read(ctx->oob.relay, board_of(team), 0, take_cell, &search);
+    return search.found;
 }
