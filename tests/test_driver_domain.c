@@ -207,6 +207,26 @@ static int check_puts(struct engine_stage *s, const symm_call *call,
     return 0;
 }
 
+/* A team of every other rank, over hosts of the domain: its numbers, and device code sees all. */
+static int check_split(struct engine_stage *s, const symm_call *call)
+{
+    const void *device;
+    symm_team *team;
+    int32_t sum = 0;
+
+    CHECK_OK(symm_team_split(s->team, s->rank % 2, s->rank, &team));
+    CHECK_ZERO(give(s, COUNT));
+    CHECK_OK(symm_all_reduce(team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                             SYMM_SUM, call, NULL));
+    CHECK_ZERO(take(s, &s->out, COUNT));
+    for (int r = s->rank % 2; r < s->n; r += 2)
+        sum += value(r, 7);
+    CHECK(host_of(&s->out)[7] == sum);
+    CHECK_OK(symm_team_device(team, &device));
+    symm_team_destroy(team);
+    return 0;
+}
+
 static int body(symm_ctx *ctx, void *arg)
 {
     const struct job *job = arg;
@@ -227,6 +247,8 @@ static int body(symm_ctx *ctx, void *arg)
         failed = check_sums(&s, &call, &s.out) || check_moves(&s, &call, &s.out) ||
                  check_sums(&s, &call, &s.heap) || check_moves(&s, &call, &s.heap) ||
                  check_puts(&s, &call, job);
+    if (!failed && job->mapped[0] == s.n)
+        failed = check_split(&s, &call);
     CHECK_OK(symm_stream_synchronize(ctx, s.stream, HARNESS_AMPLE));
     /* A team within a domain needs no engine: its kernels are over all ranks. */
     CHECK(job->mapped[0] < s.n || engine_calls("ncclAllReduce") == 0);
