@@ -52,13 +52,13 @@ symm_status symm__hierarchical_choose(const symm_team *team,
     char name[64];
 
     if (!team->engine)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "%s: %s is on %d hosts, which needs an engine: MPI on the host "
-            "backend (SYMM_ENGINE=mpi), NCCL on cuda (SYMM_NCCL_LIB); or "
-            "split it by host",
-            symm__kind_name(q->kind), symm__team_name(team, name, sizeof(name)),
-            team->hierarchy->hosts);
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "%s: %s is on %d %s, which needs an engine: MPI on the host "
+                          "backend (SYMM_ENGINE=mpi), NCCL on cuda (SYMM_NCCL_LIB); or "
+                          "split it by host",
+                          symm__kind_name(q->kind),
+                          symm__team_name(team, name, sizeof(name)),
+                          team->hierarchy->hosts, symm__hierarchy_parts(team));
     if (q->forced && !flat)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
                           "%s over several hosts: %s is not for ranks of other hosts; "
@@ -68,12 +68,12 @@ symm_status symm__hierarchical_choose(const symm_team *team,
         return symm__fail(SYMM_ERR_UNSUPPORTED, "%s over several hosts: %s",
                           symm__kind_name(q->kind), q->engine_objection);
     if (symm__kind_reduces(q->kind) && q->numerics == SYMM_NUMERICS_RANK_ORDER)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "%s over %d hosts is not made in the order of all ranks: each "
-            "host's ranks come first; ask for SYMM_NUMERICS_SAME_BITS, or "
-            "split the team by host",
-            symm__kind_name(q->kind), team->hierarchy->hosts);
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "%s over %d %s is not made in the order of all ranks: each "
+                          "one's ranks come first; ask for SYMM_NUMERICS_SAME_BITS, or "
+                          "split the team by host",
+                          symm__kind_name(q->kind), team->hierarchy->hosts,
+                          symm__hierarchy_parts(team));
     if (q->kind == SYMM_KIND_ALL_REDUCE && way == SYMM_WAY_FLAT &&
         q->numerics != SYMM_NUMERICS_ANY)
         return symm__fail(SYMM_ERR_UNSUPPORTED,

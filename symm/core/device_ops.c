@@ -27,11 +27,10 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
     if (!device_team)
         return symm__fail(SYMM_ERR_INVALID, "symm_team_device: device_team is NULL");
     if (team->hierarchy)
-        return symm__fail(
-            SYMM_ERR_UNSUPPORTED,
-            "symm_team_device: the team's ranks are on %d hosts, and device "
-            "code reaches those of one; split it by host",
-            team->hierarchy->hosts);
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "symm_team_device: the team's ranks are on %d %s, and device "
+                          "code reaches those of one; split it by host",
+                          team->hierarchy->hosts, symm__hierarchy_parts(team));
     if (team->device_ops)
         return team->device_ops->team_device(team, device_team);
     if (team->size > SYMM_DEVICE_RANKS)

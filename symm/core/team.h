@@ -236,6 +236,12 @@ static inline int symm__hierarchy_host(const struct symm_hierarchy *hierarchy,
     return hierarchy->seat ? hierarchy->seat[member].host : member / hierarchy->places;
 }
 
+/* What hierarchy->hosts counts, for sentences. */
+static inline const char *symm__hierarchy_parts(const symm_team *team)
+{
+    return team->ctx->fabric ? "domains" : "hosts";
+}
+
 static inline int symm__hierarchy_place(const struct symm_hierarchy *hierarchy,
                                         int member)
 {
