@@ -245,11 +245,24 @@ static bool host_named(int r)
     return strstr(state->sentence[r], wanted) != NULL;
 }
 
+/* Has a rank of the victim's host seen in symm_init that it died? Then all hosts are told. */
+static bool was_seen(void)
+{
+    const int victim = state->victim;
+    bool seen = false;
+
+    for (int r = 0; suite.host && r < suite.ranks; r++)
+        seen = seen || (r != victim && strcmp(suite.host(r), suite.host(victim)) == 0 &&
+                        state->status[r] == SYMM_ERR_PEER_DEAD &&
+                        named(state->sentence[r]) == victim);
+    return seen;
+}
+
 /* Named, and by an error that says that a rank is missing. *late: at the deadline. */
 static int judge(int k, double *longest, bool *late)
 {
     const struct kill_phase *phase = state->phase;
-    bool gave_up = false;
+    bool gave_up = false, seen = phase->when == KILL_INIT && was_seen();
     int failed = 0;
 
     *longest = 0;
@@ -260,10 +273,10 @@ static int judge(int k, double *longest, bool *late)
         double took = state->ended[r] - state->killed;
         int who = named(state->sentence[r]);
         bool missed = phase->when == KILL_INIT && state->status[r] == SYMM_ERR_TIMEOUT;
-        /* Who comes when the root has given up and gone cannot know of the victim. Of a host's
-         * lowest rank that dies while the hosts meet the others may learn at their deadline alone,
-         * and then of the hosts that gave up before them. */
-        bool good = missed ? who >= 0
+        /* Who comes when the root has given up and gone cannot know of the victim, nor reach it. Who
+         * has joined is told, if anybody knows. */
+        bool told_late = seen && strstr(state->sentence[r], "joined the job");
+        bool good = missed ? who >= 0 && !told_late
                            : state->status[r] == SYMM_ERR_PEER_DEAD &&
                                  (who == state->victim || host_named(r) || gave_up);
 

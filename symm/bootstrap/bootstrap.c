@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -377,15 +378,16 @@ struct handed {
 };
 
 /* The lowest of the ranks here joins the tree for all: their entries go up, all come down.
- * `gathered`: how their entries came; if that failed, the other hosts are told why. */
-static symm_status speak(const struct gathering *gathering, symm_status gathered,
-                         const struct symm_oob_message *near)
+ * `gathered`: how their entries came; if that failed, the other hosts are told why. `rank`: its own;
+ * 0, if it stands for rank 0, which has died. */
+static symm_status speak(const struct gathering *gathering, int rank,
+                         symm_status gathered, const struct symm_oob_message *near)
 {
     const struct symm_bootstrap_run *run = gathering->run;
     struct bootstrap_entry here[SYMM_BOOTSTRAP_MAX];
-    int ranks[SYMM_BOOTSTRAP_MAX] = {run->rank};
+    int ranks[SYMM_BOOTSTRAP_MAX] = {rank};
     struct symm_tree_join join = {
-        .rank = run->rank,
+        .rank = rank,
         .size = run->size,
         .ranks = ranks,
         .count = gathering->local_size,
@@ -413,6 +415,22 @@ static symm_status speak(const struct gathering *gathering, symm_status gathered
                 i - 1, ranks[i - 1], i, ranks[i]);
     }
     return symm__tree_join(&join);
+}
+
+/* If the lowest rank of this host has died, the second one tells the hosts that wait for this one;
+ * at rank 0's port, if that was it. `lowest`: its rank; -1: not known. */
+static symm_status speak_for_lowest(const struct gathering *gathering, int lowest,
+                                    symm_status status)
+{
+    const int rank = gathering->run->rank, fd = gathering->near_fd[0];
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+    if (gathering->local_rank != 1 || status != SYMM_ERR_PEER_DEAD)
+        return status;
+    if (fd >= 0 && (poll(&poll_fd, 1, 0) != 1 || !(poll_fd.revents & POLLHUP)))
+        return status;
+    return speak(gathering, lowest == 0 || (lowest < 0 && rank == 1) ? 0 : rank, status,
+                 NULL);
 }
 
 /* What the lowest rank passes on: the entries of all ranks, or why there are none. */
@@ -521,11 +539,13 @@ static symm_status gather_among(struct gathering *gathering, symm_status made,
     if (status != SYMM_OK && made == SYMM_OK)
         status = counts_here(status, mine, place);
     if (place == 0)
-        spoken = speak(gathering, status, near);
+        spoken = speak(gathering, gathering->run->rank, status, near);
     symm__oob_messages_finish(near, size);
     if (status != SYMM_OK)
-        return status;
+        return speak_for_lowest(gathering, -1, status);
     status = gather_handed(gathering, ordered ? ranks : NULL, &spoken);
+    if (spoken == SYMM_OK) /* else that is what the lowest rank has heard */
+        status = speak_for_lowest(gathering, ordered ? ranks[0] : -1, status);
     if (status == SYMM_OK || place != 0 || spoken != SYMM_OK)
         return status;
     /* The other hosts have the table, and wait for this one: they hear it from the relay. */
@@ -552,9 +572,9 @@ static symm_status gather_tree(struct gathering *gathering, symm_status made,
                    mine->place.host.id, gathering->node);
     status = symm__bootstrap_near(&near, near_fd);
     if (status != SYMM_OK && near.rank == 0)
-        return speak(gathering, status, NULL);
+        return speak(gathering, run->rank, status, NULL);
     if (status != SYMM_OK)
-        return status;
+        return speak_for_lowest(gathering, -1, status);
     return gather_among(gathering, made, mine);
 }
 
