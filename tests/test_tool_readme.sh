@@ -123,7 +123,7 @@ documents=("$root/README.md" "$root"/docs/*.md "$root"/docs/man/symm.7.scd)
     grep -ohE '\bSYMM_TEST_[A-Z]+' "$root"/tests/*.c # the tests' own variables
     # What tables of macros make, and files whose names look alike.
     sed -nE 's/^    X\(([A-Z_0-9]+), [A-Z]+, .*/SYMM_\1/p' "$root/symm/util/option_table.h"
-    grep -oE 'X\([A-Z0-9_]+, -?[0-9]+, "' "$root/include/symm/symm.h" |
+    grep -oE 'X\([A-Z0-9_]+, -?[0-9]+, "' "$root/include/symm/types.h" |
         sed -E 's/X\(([A-Z0-9_]+),.*/SYMM_\1/'
     find "$root"/tests "$root"/bench "$root"/docs "$root"/symm "$root"/kernels -type f |
         sed -E 's/.*\///; s/\..*//' | grep -E '^symm_'
