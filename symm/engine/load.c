@@ -264,7 +264,8 @@ bool symm__engine_unload(symm_ctx *ctx)
     }
     if (idle)
         free(use);
-    else        keep(use);
+    else
+        keep(use);
     ctx->engine = NULL;
     return idle;
 }
@@ -322,18 +323,25 @@ static symm_status close_unused(symm_ctx *ctx, const char *why)
 }
 
 symm_status symm__engine_agree(symm_ctx *ctx,
-                               const struct symm_engine_handshake *const *hellos,
-                               int count)
+                               struct symm_engine_handshake (*of)(const void *arg,
+                                                                  int rank),
+                               const void *arg, int count)
 {
+    const struct symm_engine_handshake first = of(arg, 0);
+    struct symm_engine_handshake mine;
     char here[288], there[288], why[640];
-    int odd = 0;
+    int odd = 0, differs = 0;
     bool asked = false, wanted = false;
 
     for (int r = 0; r < count; r++) {
-        asked = asked || hellos[r]->flags & FLAG_ASKED;
-        wanted = wanted || hellos[r]->state != NONE;
-        if (odd == 0 && !alike(hellos[0], hellos[r]))
+        const struct symm_engine_handshake hello = of(arg, r);
+
+        asked = asked || hello.flags & FLAG_ASKED;
+        wanted = wanted || hello.state != NONE;
+        if (odd == 0 && !alike(&first, &hello))
             odd = r;
+        if (differs == 0 && (hello.flags ^ first.flags) & (FLAG_WINDOWS | FLAG_PAIRS))
+            differs = r;
     }
     if (ctx->shared && asked)
         return symm__fail(
@@ -342,18 +350,17 @@ symm_status symm__engine_agree(symm_ctx *ctx,
             "share a device (SYMM_OVERSUBSCRIBE)");
     if (ctx->shared)
         return close_unused(ctx, "ranks share a device");
-    if (odd == 0 && hellos[0]->state == LOADED) {
-        for (int r = 1; r < count; r++)
-            if ((hellos[r]->flags ^ hellos[0]->flags) & (FLAG_WINDOWS | FLAG_PAIRS))
-                return symm__fail(SYMM_ERR_MISMATCH,
-                                  "ranks 0 and %d differ in SYMM_NCCL_WINDOW or "
-                                  "SYMM_P2P_PAIRS; set them alike on all ranks",
-                                  r);
+    if (odd == 0 && first.state == LOADED) {
+        if (differs > 0)
+            return symm__fail(SYMM_ERR_MISMATCH,
+                              "ranks 0 and %d differ in SYMM_NCCL_WINDOW or "
+                              "SYMM_P2P_PAIRS; set them alike on all ranks",
+                              differs);
         symm__log(SYMM_LOG_INFO, "engine: %s", ctx->engine->version);
         return SYMM_OK;
     }
-    describe(*hellos[0], 0, here, sizeof(here));
-    describe(*hellos[odd], odd, there, sizeof(there));
+    describe(first, 0, here, sizeof(here));
+    describe(of(arg, odd), odd, there, sizeof(there));
     if (odd == 0)
         snprintf(why, sizeof(why), "%s", here);
     else
@@ -367,5 +374,6 @@ symm_status symm__engine_agree(symm_ctx *ctx,
         symm__log(odd == 0 ? SYMM_LOG_INFO : SYMM_LOG_WARN,
                   "no engine is used: %s; SYMM_ENGINE=none says that none is wanted",
                   why);
-    return close_unused(ctx, odd == 0 ? hellos[ctx->rank]->why : why);
+    mine = of(arg, ctx->rank);
+    return close_unused(ctx, odd == 0 ? mine.why : why);
 }

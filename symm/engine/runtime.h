@@ -94,10 +94,12 @@ symm_status symm__engine_load(symm_ctx *ctx) SYMM_MUST_CHECK;
  * backend must stay open. */
 bool symm__engine_unload(symm_ctx *ctx);
 void symm__engine_handshake(const symm_ctx *ctx, struct symm_engine_handshake *hello);
-/* From all ranks' handshakes: one engine for all, or none; an error where it was asked for. */
+/* From all ranks' handshakes, which `of` gives: one engine for all, or none; an error where it was
+ * asked for. */
 symm_status symm__engine_agree(symm_ctx *ctx,
-                               const struct symm_engine_handshake *const *hellos,
-                               int count) SYMM_MUST_CHECK;
+                               struct symm_engine_handshake (*of)(const void *arg,
+                                                                  int rank),
+                               const void *arg, int count) SYMM_MUST_CHECK;
 /* An engine's own failure as this thread's last error, with `what` in front. */
 symm_status symm__engine_reported(const symm_ctx *ctx, symm_status status,
                                   const char *what);

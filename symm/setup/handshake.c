@@ -12,6 +12,7 @@
  */
 #include "setup/handshake.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ size_t symm__handshake_bytes(const struct symm_handshake *handshake)
     return count;
 }
 
-/* What a rank sent, once its form was checked. */
+/* What a rank sent, once its form was checked; of the engine only what it sent. */
 static const struct symm_handshake *of(const struct symm_oob_message *messages,
                                        int rank)
 {
@@ -188,48 +189,50 @@ symm_status symm__handshake_reach(const symm_ctx *ctx,
                                   const struct symm_oob_message *message, int rank)
 {
     struct symm_device_info theirs = {0};
-    struct symm_handshake handshake;
+    const struct symm_handshake *handshake = message->bytes;
 
-    memcpy(&handshake, message->bytes, sizeof(handshake));
-    memcpy(theirs.uuid, handshake.uuid, sizeof(theirs.uuid));
-    memcpy(theirs.bus, handshake.bus, sizeof(theirs.bus));
+    memcpy(theirs.uuid, handshake->uuid, sizeof(theirs.uuid));
+    memcpy(theirs.bus, handshake->bus, sizeof(theirs.bus));
     (void)symm__printable(theirs.bus, sizeof(theirs.bus));
     return ctx->ops->reachable(ctx->backend, ctx->rank, &theirs, rank);
 }
 
-static symm_status agree_engine(symm_ctx *ctx, const struct symm_oob_message *messages)
+/* What a rank sent of its engine, the zeros at its end too. */
+static struct symm_engine_handshake engine_of(const void *arg, int rank)
 {
-    const struct symm_engine_handshake **engines =
-        calloc((size_t)ctx->size, sizeof(*engines));
-    symm_status status;
+    const struct symm_oob_message *message =
+        (const struct symm_oob_message *)arg + rank;
+    const size_t begin = offsetof(struct symm_handshake, engine);
+    const size_t sent = message->bytes_count - begin; /* the struct's padding, too */
+    struct symm_engine_handshake engine = {0};
 
-    if (!engines)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for the engines of %d ranks",
-                          ctx->size);
-    for (int r = 0; r < ctx->size; r++)
-        engines[r] = &of(messages, r)->engine;
-    status = symm__engine_agree(ctx, engines, ctx->size);
-    free(engines);
-    return status;
+    memcpy(&engine, (const char *)message->bytes + begin,
+           sent < sizeof(engine) ? sent : sizeof(engine));
+    return engine;
 }
 
-/* The form of a message, of which nothing is used before; the zeros at its end. */
+/* The form of a message, of which nothing is used before. Its zeros come back as far as to the engine:
+ * of a thousand ranks they are a megabyte. */
 static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *message,
                               int rank)
 {
     const bool none = ctx->thread_group || rank == ctx->rank || symm__is_far(ctx, rank);
     const size_t count = message->bytes_count;
+    const size_t room = offsetof(struct symm_handshake, engine);
     struct symm_handshake *theirs;
 
     if (count < 1 || count > sizeof(*theirs) || message->fds_count != (none ? 0 : 2))
         return symm__fail(SYMM_ERR_REFUSED, "rank %d sent a malformed handshake", rank);
-    theirs = realloc(message->bytes, sizeof(*theirs));
-    if (!theirs)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for the handshake of rank %d",
-                          rank);
-    memset((char *)theirs + count, 0, sizeof(*theirs) - count);
-    message->bytes = theirs;
-    message->bytes_count = sizeof(*theirs);
+    if (count < room) {
+        theirs = realloc(message->bytes, room);
+        if (!theirs)
+            return symm__fail(SYMM_ERR_NOMEM, "no memory for the handshake of rank %d",
+                              rank);
+        memset((char *)theirs + count, 0, room - count);
+        message->bytes = theirs;
+        message->bytes_count = room;
+    }
+    theirs = message->bytes;
     (void)symm__printable(theirs->version, sizeof(theirs->version));
     (void)symm__printable(theirs->backend, sizeof(theirs->backend));
     (void)symm__printable(theirs->bus, sizeof(theirs->bus));
@@ -288,5 +291,5 @@ symm_status symm__handshake_check(symm_ctx *ctx, struct symm_oob_message *messag
             return status;
         ctx->multicast = ctx->multicast && !ctx->shared; /* takes a device once */
     }
-    return agree_engine(ctx, messages);
+    return symm__engine_agree(ctx, engine_of, messages, ctx->size);
 }

@@ -32,7 +32,7 @@ struct symm_handshake symm__handshake(const symm_ctx *ctx);
 /* How many bytes of it are sent: without the zeros at its end, since each rank gets all ranks'. */
 size_t symm__handshake_bytes(const struct symm_handshake *handshake);
 /* Do all ranks' handshakes fit mine? Then what follows from all of them is set in ctx. The messages
- * get their zeros back. */
+ * may be moved. */
 symm_status symm__handshake_check(symm_ctx *ctx,
                                   struct symm_oob_message *messages) SYMM_MUST_CHECK;
 /* After it: can my device reach that rank's memory? */
