@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@
 #include "symm/symm.h"
 
 #define LOCAL_MOST 64
+#define HOSTS_MOST 4096
 
 struct shared {
     double slowest, used; /* seconds: a symm_init's; of the processors to start */
@@ -150,26 +152,33 @@ static int run_host(void)
     pthread_barrier_init(&ended, NULL, (unsigned)ranks);
     pthread_barrier_wait(&shared->begin);
     for (int i = 0; i < ranks; i++)
-        if (pthread_create(&thread[i], NULL, run_rank, (void *)(size_t)i) != 0)
+        if (pthread_create(&thread[i], NULL, run_rank, (void *)(size_t)i) != 0) {
+            fprintf(stderr, "host %d cannot start rank %d\n", host, i);
             return 1;
+        }
     for (int i = 0; i < ranks; i++)
         pthread_join(thread[i], NULL);
     rmdir(folder);
     return 0;
 }
 
+/* Below those that the kernel gives to the listeners of other hosts. */
 static int free_port(void)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    for (int i = 0; i < 1000; i++) {
+        const int port = 10000 + ((int)getpid() + 37 * i) % 20000;
+        struct sockaddr_in at = {.sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)port),
+                                 .sin_addr.s_addr = htonl(INADDR_ANY)};
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        bool is_free = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0;
 
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, bytes) != 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
-        return -1;
-    close(fd);
-    return ntohs(at.sin_port);
+        if (fd >= 0)
+            close(fd);
+        if (is_free)
+            return port;
+    }
+    return 0;
 }
 
 static void share(void)
@@ -188,16 +197,26 @@ static void share(void)
     pthread_barrier_init(&shared->started, &barrier, (unsigned)hosts);
 }
 
+/* The other hosts would wait for one that has ended. */
+static int end_all(const pid_t *child, int count, const char *why)
+{
+    fprintf(stderr, "%s\n", why);
+    for (int i = 0; i < count; i++)
+        kill(child[i], SIGKILL);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     char text[32];
     double start;
-    int status, bad = 0;
+    pid_t child[HOSTS_MOST];
+    int status;
 
     hosts = argc > 2 ? atoi(argv[1]) : 0;
     ranks = argc > 2 ? atoi(argv[2]) : 0;
     split = argc > 3 ? atoi(argv[3]) : 0;
-    if (hosts < 1 || ranks < 1 || ranks > LOCAL_MOST) {
+    if (hosts < 1 || hosts > HOSTS_MOST || ranks < 1 || ranks > LOCAL_MOST) {
         fprintf(stderr, "usage: start_program HOSTS RANKS [SPLIT]\n");
         return 2;
     }
@@ -214,17 +233,22 @@ int main(int argc, char **argv)
         return 1;
     setenv("START_DIR", text, 1);
     share();
-    for (host = 0; host < hosts; host++)
-        if (fork() == 0)
+    for (host = 0; host < hosts; host++) {
+        child[host] = fork();
+        if (child[host] == 0)
             _exit(run_host());
+        if (child[host] < 0)
+            return end_all(child, host, "a host cannot be started");
+    }
     pthread_barrier_wait(&shared->begin);
     start = now();
     while (wait(&status) > 0)
-        bad += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            return end_all(child, hosts, "a host has failed");
     rmdir(text);
     printf("%d ranks on %d hosts: %.2f s the slowest symm_init, %.2f s in all, %ld KiB "
            "of own memory a rank, %.2f s of the processors to start, %.2f in all\n",
            hosts * ranks, hosts, shared->slowest, now() - start,
            shared->anonymous / ranks, shared->used, used(RUSAGE_CHILDREN));
-    return bad || shared->failed;
+    return shared->failed != 0;
 }
