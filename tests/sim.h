@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sim.h - a job's ranks in one process, over a simulated clock, sockets, processes and threads.
+ *
+ * Each thread of each rank is a fiber; one runs at a time. A suite with the comment `ctest: sim` is
+ * linked with --wrap for the names in sim_wrap.txt, whose functions (sim_wrap.c) act on what is
+ * simulated when a fiber calls them. Every call costs simulated time, chosen by the seed, and the
+ * fiber whose time is least runs next. The clock jumps to it: waits cost nothing. So a run is a
+ * function of its configuration, and the hash of its events is equal each time.
+ *
+ * Simulated: clock, sleeps, futexes and robust lists, mutexes, conditions, threads, process ids,
+ * pidfds, /proc/PID/stat, sockets (local seqpacket, TCP), poll, eventfds, random bytes,
+ * environment variables.
+ * Real: memory (memfds and mappings; a death does not end its mappings), directories and files.
+ */
+#ifndef SYMM_TESTS_SIM_H
+#define SYMM_TESTS_SIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIM_RANKS_MAX 8
+#define SIM_FOREVER   UINT64_MAX
+
+struct sim_config {
+    uint64_t seed;
+    int ranks;
+    int host_of[SIM_RANKS_MAX];
+    void (*body)(int rank, void *arg); /* a rank's program */
+    void *arg;
+    /* A rank's variable; NULL: it is not set. */
+    const char *(*variable)(int rank, const char *name, void *arg);
+    uint64_t die_at
+        [SIM_RANKS_MAX]; /* the rank's system call at which it is killed; 0: none */
+    uint64_t stop_at[SIM_RANKS_MAX]; /* at which it is stopped; 0: none */
+    double stop_seconds[SIM_RANKS_MAX];
+    unsigned breaks; /* TCP connections in 1024 that are lost, at some time */
+    unsigned
+        slow; /* calls in 65536 that take milliseconds: the processor is taken away */
+    unsigned
+        interrupt; /* calls in 1024 of a rank's first thread that a signal interrupts */
+    double latency; /* of the network, seconds, at most */
+    size_t room;    /* bytes that a connection holds */
+    double limit;   /* simulated seconds, after which the run counts as hung */
+    bool trace;     /* prints events */
+};
+
+struct sim_result {
+    uint64_t hash, events; /* of all events */
+    double seconds;        /* simulated */
+    const char *hung; /* NULL: all ranks have ended; else why the run was given up */
+    char where[512];  /* hung: what the fibers do */
+    uint64_t calls[SIM_RANKS_MAX];
+    bool died[SIM_RANKS_MAX];
+    double stopped[SIM_RANKS_MAX]; /* seconds in all */
+    /* What ranks that ended by themselves have left. */
+    int fds[SIM_RANKS_MAX], mappings[SIM_RANKS_MAX], threads[SIM_RANKS_MAX];
+    int blocks[SIM_RANKS_MAX];
+};
+
+/* Once in a process: what it leaves behind ends with the process. */
+void sim_run(const struct sim_config *config, struct sim_result *result);
+
+/* For bodies. */
+double sim_now(void);
+void sim_sleep(double seconds);
+int sim_rank(void);           /* -1: no fiber */
+bool sim_is_dead(int rank);   /* has been killed */
+double sim_stopped(int rank); /* for how long, until now */
+uint64_t sim_random(void);    /* by the seed */
+void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

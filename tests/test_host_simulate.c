@@ -1,0 +1,829 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_host_simulate.c - whole jobs in the simulator (sim.h), each of them made by a seed: ranks on
+ * one or several hosts start, call, lose ranks, make teams of the survivors and end, while the
+ * seed's delays, interruptions, lost connections, deaths and stops meet them.
+ *
+ * What is checked in each job:
+ *  - every call of every rank that lives ends within its time;
+ *  - a call that returns SYMM_OK has the right result; without a fault every call does;
+ *  - an error names a rank that was killed or stopped, if one was;
+ *  - ranks whose team of survivors was made have the same one;
+ *  - a rank that has finalized holds no descriptor, mapping, thread or block of memory.
+ *
+ * A seed that fails prints itself. SYMM_TEST_SEED=N runs it again, alone, and prints every event
+ * with SYMM_TEST_TRACE=1. SYMM_TEST_SEEDS=N: so many (2,000; SYMM_TEST_LONG=1: 100,000). Each job
+ * runs in a process of its own, since the ranks that are killed leave their memory to it.
+ */
+/* ctest: cost 10 */
+/* ctest: sim */
+#include "fake_engine.c"
+
+#include "harness.h"
+#include "sim.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define RANKS    SIM_RANKS_MAX
+#define ENTRY    256
+#define STEPS    24
+#define SENTENCE 400
+#define SHRINKS  6
+#define TIMEOUT  2.0                          /* of a call */
+#define START    6.0                          /* of symm_init */
+#define SLACK    (job->hosts > 1 ? 3.0 : 1.5) /* for what ends a call after its timeout */
+#define COUNT    1500
+
+enum step {
+    BARRIER,
+    SMALL,
+    LARGE,
+    SYMMETRIC,
+    SPLIT,
+    SIGNAL,
+    STREAM,
+    SEND,
+    CREATE,
+    STEP_KINDS
+};
+enum way { BY_KEY, BY_ALLGATHER, BY_PORT };
+
+struct outcome { /* of a rank */
+    int made;    /* shrinks that returned SYMM_OK */
+    uint64_t members[SHRINKS];
+    bool joined, ended;
+    uint64_t last; /* members of the team whose last barrier has passed */
+};
+
+/* Everything about one job. */
+struct job {
+    uint64_t seed;
+    int ranks, hosts;
+    enum way way;
+    char host[RANKS], folder[96], engines[112];
+    enum step step[STEPS];
+    int steps, quits;       /* quits: bits of ranks that finalize at the first error */
+    uint64_t deaths, stops; /* bits: ranks that will be killed, stopped for long */
+    bool breaks;
+    struct sim_config sim;
+    /* By the ranks, while it runs. */
+    char entries[RANKS][ENTRY];
+    int given;
+    struct outcome outcome[RANKS];
+    double longest; /* over its time, of any call */
+    int failures;
+    char why[900];
+    bool split_waits; /* see judge_late */
+    char late[900];   /* a finding that counts unless split_waits */
+};
+
+/* In the parent's view. */
+struct verdict {
+    struct sim_result result;
+    char why[900];
+    bool done;
+};
+
+static char root[64];
+
+/* ---- What a job is --------------------------------------------------------------- */
+
+static uint64_t below(uint64_t *state, uint64_t count)
+{
+    return harness_random(state) % count;
+}
+
+static const char *variable(int rank, const char *name, void *arg)
+{
+    struct job *job = arg;
+    static char text[RANKS][32];
+
+    if (strcmp(name, "SYMM_RUNTIME_DIR") == 0)
+        return job->folder;
+    if (strcmp(name, "SYMM_BACKEND") == 0)
+        return "host";
+    if (strcmp(name, "SYMM_LOG") == 0)
+        return "info";
+    if (strcmp(name, "SYMM_SPIN") == 0)
+        return "1";
+    if (job->hosts == 1)
+        return NULL;
+    if (strcmp(name, "SYMM_HOST_ID") == 0) {
+        snprintf(text[rank], sizeof(text[rank]), "%c", job->host[rank]);
+        return text[rank];
+    }
+    if (strcmp(name, "SYMM_HOST_ADDRESS") == 0)
+        return "127.0.0.1";
+    if (job->way == BY_PORT && strcmp(name, "SYMM_BOOTSTRAP_PORT") == 0)
+        return "29999";
+    if (job->way == BY_PORT && strcmp(name, "SYMM_BOOTSTRAP_ADDR") == 0)
+        return "127.0.0.1";
+    if (job->way == BY_PORT && strcmp(name, "SYMM_JOB_SECRET") == 0)
+        return "000102030405060708090a0b0c0d0e0f";
+    if (strcmp(name, "SYMM_ENGINE") == 0)
+        return "/sim/engine";
+    if (strcmp(name, "SYMM_FAKE_ENGINE_DIR") == 0)
+        return job->engines;
+    return NULL;
+}
+
+static void body(int rank, void *arg);
+
+static void choose_faults(struct job *job, uint64_t *state)
+{
+    struct sim_config *sim = &job->sim;
+    const uint64_t kind = below(state, 8); /* 0, 1: none */
+    int deaths =
+        kind >= 2 && kind <= 5 ? 1 + (int)below(state, (uint64_t)job->ranks - 1) : 0;
+    int stops = kind >= 5 ? 1 + (int)below(state, 2) : 0;
+
+    for (int i = 0; i < deaths; i++) {
+        const int r = (int)below(state, (uint64_t)job->ranks);
+        const uint64_t most = below(state, 2) ? 250 : 1000;
+
+        job->deaths |= UINT64_C(1) << r;
+        sim->die_at[r] = 1 + below(state, most);
+    }
+    for (int i = 0; i < stops; i++) {
+        const int r = (int)below(state, (uint64_t)job->ranks);
+        const bool is_long = below(state, 2);
+
+        sim->stop_at[r] = 1 + below(state, 700);
+        sim->stop_seconds[r] = is_long ? TIMEOUT + 1e-3 * (double)below(state, 6000)
+                                       : 1e-3 * (double)below(state, 300);
+        if (is_long)
+            job->stops |= UINT64_C(1) << r;
+    }
+    if (job->hosts > 1 && below(state, 4) == 0) {
+        sim->breaks = 1 + (unsigned)below(state, 6);
+        job->breaks = true;
+    }
+}
+
+static void choose_job(struct job *job, uint64_t seed)
+{
+    uint64_t state = seed * UINT64_C(0xd1342543de82ef95) + 7;
+    static const size_t rooms[] = {4096, 32768, 212992};
+
+    *job = (struct job){.seed = seed, .ranks = 2 + (int)below(&state, 4), .hosts = 1};
+    if (below(&state, 3) == 0)
+        job->hosts = 2 + (int)below(&state, 2);
+    if (job->ranks < job->hosts)
+        job->ranks = job->hosts;
+    job->way = below(&state, 4) == 0 ? BY_ALLGATHER : job->hosts > 1 ? BY_PORT : BY_KEY;
+    for (int r = 0; r < job->ranks; r++)
+        job->host[r] = (char)('a' + r * job->hosts / job->ranks);
+    job->steps = 3 + (int)below(&state, 6);
+    for (int i = 0; i < job->steps; i++)
+        do
+            job->step[i] = (enum step)below(&state, STEP_KINDS);
+        while (job->hosts > 1 && (job->step[i] == SIGNAL || job->step[i] == SEND ||
+                                  job->step[i] == CREATE));
+    job->quits = below(&state, 3) == 0 ? (int)below(&state, 256) : 0;
+    snprintf(job->folder, sizeof(job->folder), "%s/%d", root, (int)getpid());
+    snprintf(job->engines, sizeof(job->engines), "%s.engine", job->folder);
+    job->sim = (struct sim_config){.seed = seed,
+                                   .ranks = job->ranks,
+                                   .body = body,
+                                   .arg = job,
+                                   .variable = variable,
+                                   .slow = (unsigned)below(&state, 3) * 200,
+                                   .interrupt = (unsigned)below(&state, 3) * 10,
+                                   .latency = below(&state, 2) ? 1e-4 : 5e-3,
+                                   .room = rooms[below(&state, 3)],
+                                   .limit = 300,
+                                   .trace = harness_env("SYMM_TEST_TRACE", 0) != 0};
+    for (int r = 0; r < job->ranks; r++)
+        job->sim.host_of[r] = job->host[r] - 'a';
+    choose_faults(job, &state);
+}
+
+/* ---- What is checked ------------------------------------------------------------- */
+
+/* A rank's finding; the first is kept. */
+static void blame(struct job *job, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void blame(struct job *job, const char *format, ...)
+{
+    char text[600];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    sim_note("FAILS: %s", text);
+    if (job->failures++ == 0)
+        snprintf(job->why, sizeof(job->why), "rank %d at %.6f: %s", sim_rank(),
+                 sim_now(), text);
+}
+
+static uint64_t faulty(const struct job *job)
+{
+    uint64_t bits = job->stops;
+
+    for (int r = 0; r < job->ranks; r++)
+        if (sim_is_dead(r))
+            bits |= UINT64_C(1) << r;
+    return bits;
+}
+
+static uint64_t ended(const struct job *job)
+{
+    uint64_t bits = 0;
+
+    for (int r = 0; r < job->ranks; r++)
+        bits |= (uint64_t)job->outcome[r].ended << r;
+    return bits;
+}
+
+/* Does the sentence name a host, all of whose ranks are such or have ended, or one if `any`? At the
+ * start a host cannot be reached if the rank that listens there is gone. */
+static bool names_host(const struct job *job, const char *sentence, uint64_t ranks,
+                       bool any)
+{
+    const char *at = strstr(sentence, "host ");
+
+    for (; at; at = strstr(at + 1, "host ")) {
+        bool all = true, one = false;
+
+        for (int r = 0; r < job->ranks; r++)
+            if (job->host[r] == at[5]) {
+                one = one || (ranks >> r & 1);
+                all = all && ((ranks >> r & 1) || job->outcome[r].ended);
+            }
+        if ((all || any) && one)
+            return true;
+    }
+    return false;
+}
+
+/* Does the sentence name such a rank, as "rank 3" or in "ranks 1, 3"? */
+static bool names(const char *sentence, uint64_t ranks)
+{
+    for (const char *c = strstr(sentence, "rank"); c; c = strstr(c + 1, "rank")) {
+        const char *n = c + 4 + (c[4] == 's');
+
+        while (*n == ' ' || *n == ',' || strncmp(n, "and ", 4) == 0 ||
+               (*n >= '0' && *n <= '9')) {
+            if (*n >= '0' && *n <= '9') {
+                const long r = strtol(n, (char **)(uintptr_t)&n, 10);
+
+                if (r < 64 && (ranks >> r & 1))
+                    return true;
+                continue;
+            }
+            n += strncmp(n, "and ", 4) == 0 ? 4 : 1;
+        }
+    }
+    return false;
+}
+
+/* Whether each error must name a rank at fault. Over hosts a wait in the engine or for a relay does
+ * not know which rank is late; and who waits for one rank only names it, also if that one waits in
+ * turn for another. */
+static bool is_strict(const struct job *job)
+{
+    bool pairs = false;
+
+    for (int i = 0; i < job->steps; i++)
+        pairs = pairs || job->step[i] == SIGNAL || job->step[i] == SEND ||
+                job->step[i] == CREATE;
+    return !job->breaks && (job->stops == 0 || (job->hosts == 1 && !pairs));
+}
+
+/* A rank has not started: the bootstrap does not survive the loss of a connection. */
+static bool lacks_ranks(const struct job *job)
+{
+    for (int r = 0; r < job->ranks; r++)
+        if (job->outcome[r].ended && !job->outcome[r].joined)
+            return true;
+    return false;
+}
+
+/* Has the lowest rank of a host died, the host's relay and perhaps the root of an exchange? Then
+ * some hosts may leave the exchange well, and others fail, and the ones wait for the others. */
+static bool relay_died(const struct job *job)
+{
+    for (int r = 0; r < job->ranks && job->hosts > 1; r++)
+        if (sim_is_dead(r) && (r == 0 || job->host[r] != job->host[r - 1]))
+            return true;
+    return false;
+}
+
+struct watch {
+    double start, stopped;
+};
+
+static struct watch begin(const char *what)
+{
+    sim_note("calls %s", what);
+    return (struct watch){sim_now(), sim_stopped(sim_rank())};
+}
+
+/* Over hosts a split may have succeeded on one host when it fails on another by a death there. Then
+ * ranks of the one wait for those of the other in the start of the new team, in which nobody has
+ * died, and those for these in symm_team_shrink. This ends by the timeout. */
+static void judge_late(struct job *job, const char *what, symm_status status,
+                       double spent, double allowed)
+{
+    if (job->hosts == 1 || spent > 4 * TIMEOUT + SLACK) {
+        blame(job, "%s took %.3f s, of %.3f allowed (%s)", what, spent, allowed,
+              status == SYMM_OK ? "SYMM_OK" : symm_last_error());
+        return;
+    }
+    job->split_waits = job->split_waits || strncmp(what, "symm_team_split", 15) == 0;
+    snprintf(job->late, sizeof(job->late),
+             "rank %d: %.60s took %.3f s, of %.3f allowed", sim_rank(), what, spent,
+             allowed);
+}
+
+/* A rank that was killed is noticed long before a timeout: no call of the others waits for one. */
+#define SOON 1.0
+
+/* A call has ended: within its time, and with an error only where there was a fault. */
+static symm_status judge(struct job *job, struct watch watch, const char *what,
+                         symm_status status, double allowed)
+{
+    const int me = sim_rank();
+    const double spent = sim_now() - watch.start - (sim_stopped(me) - watch.stopped);
+    const uint64_t bad = faulty(job);
+    const bool starts = strncmp(what, "symm_init", 9) == 0;
+    /* Whose list does not have the dead rank may wait for one that has left because of it. */
+    const bool any = starts || strncmp(what, "symm_team_create", 16) == 0;
+    const uint64_t named = any || job->stops ? bad | ended(job) : bad;
+
+    if (!starts && job->stops == 0 && !job->breaks && !relay_died(job))
+        allowed = SOON;
+    sim_note("%s: %s in %.6f s%s%s", what, symm_status_name(status), spent,
+             status == SYMM_OK ? "" : ": ", status == SYMM_OK ? "" : symm_last_error());
+    if (spent > allowed)
+        judge_late(job, what, status, spent, allowed);
+    if (status == SYMM_OK || (job->stops >> me & 1))
+        return status;
+    if (bad == 0 && !(job->breaks && (starts || lacks_ranks(job))))
+        blame(job, "%s fails without a fault: %s", what, symm_last_error());
+    else if (is_strict(job) && !(starts && status == SYMM_ERR_TIMEOUT) &&
+             !names(symm_last_error(), named) &&
+             !names_host(job, symm_last_error(), named, starts) &&
+             !(job->hosts > 1 && strstr(symm_last_error(), "came too late")) &&
+             !strstr(symm_last_error(), "the caller's allgather"))
+        blame(job, "%s names no rank at fault (%#" PRIx64 "): %s", what, bad,
+              symm_last_error());
+    return status;
+}
+
+#define TIMED(job, seconds, call)                                                      \
+    ({                                                                                 \
+        struct watch watch_ = begin(#call);                                            \
+        symm_status status_ = (call);                                                  \
+        judge((job), watch_, #call, status_, (seconds));                               \
+    })
+#define CALL(job, call) TIMED(job, TIMEOUT + SLACK, call)
+
+static uint64_t members_of(symm_team *team)
+{
+    uint64_t members = 0;
+
+    for (int m = 0; m < symm_team_size(team); m++)
+        members |= UINT64_C(1) << symm_team_world_rank(team, m);
+    return members;
+}
+
+/* ---- What a rank does ------------------------------------------------------------ */
+
+static int allgather(void *arg, const void *in, size_t bytes, void *out)
+{
+    struct job *job = arg;
+    const double until = sim_now() + START;
+
+    if (bytes > ENTRY)
+        return 1;
+    memcpy(job->entries[sim_rank()], in, bytes);
+    job->given++;
+    while (job->given < job->ranks) {
+        sim_sleep(0.001);
+        if (sim_now() > until)
+            return 1;
+    }
+    for (int r = 0; r < job->ranks; r++)
+        memcpy((char *)out + (size_t)r * bytes, job->entries[r], bytes);
+    return 0;
+}
+
+/* The sum of the members' values must be in all elements. */
+static symm_status sum_up(struct job *job, symm_team *team, int32_t *data, size_t count,
+                          const symm_call *call)
+{
+    const int me = symm_team_world_rank(team, symm_team_rank(team));
+    int32_t ranks = 0;
+    symm_status status;
+
+    for (size_t i = 0; i < count; i++)
+        data[i] = 1000 * me + (int32_t)i;
+    status = CALL(job, symm_all_reduce(team, data, data, count, SYMM_INT32, SYMM_SUM,
+                                       call, NULL));
+    if (status != SYMM_OK)
+        return status;
+    for (int m = 0; m < symm_team_size(team); m++)
+        ranks += symm_team_world_rank(team, m);
+    for (size_t i = 0; i < count; i++)
+        if (data[i] != 1000 * ranks + symm_team_size(team) * (int32_t)i) {
+            blame(job, "all_reduce gave %d at %zu of %zu in a team of %d", data[i], i,
+                  count, symm_team_size(team));
+            break;
+        }
+    return SYMM_OK;
+}
+
+static symm_status step_symmetric(struct job *job, symm_team *team)
+{
+    const int64_t count = COUNT, stride = 1;
+    symm_buffer *buffer = NULL;
+    symm_status status =
+        symm_empty_strided_p2p(team, 1, &count, &stride, SYMM_INT32, 0, &buffer);
+
+    if (status != SYMM_OK)
+        return status;
+    status = CALL(job, symm_rendezvous(team));
+    if (status == SYMM_OK)
+        status = sum_up(job, team, symm_buffer_ptr(buffer), COUNT, NULL);
+    symm_buffer_release(buffer);
+    return status;
+}
+
+static symm_status step_split(struct job *job, symm_team *team)
+{
+    int32_t data[16];
+    symm_team *part = NULL;
+    symm_status status =
+        TIMED(job, 2 * TIMEOUT + SLACK,
+              symm_team_split(team, symm_team_rank(team) % 2, 0, &part));
+
+    if (status != SYMM_OK)
+        return status;
+    status = sum_up(job, part, data, 16, NULL);
+    symm_team_destroy(part);
+    return status;
+}
+
+static symm_status step_create(struct job *job, symm_team *team)
+{
+    int32_t data[16];
+    const int n = symm_team_size(team), me = symm_team_rank(team);
+    const int pair[2] = {0, n - 1};
+    symm_team *part = NULL;
+    symm_status status;
+
+    if (n < 2 || (me != pair[0] && me != pair[1]))
+        return SYMM_OK;
+    status = TIMED(job, 2 * TIMEOUT + SLACK, symm_team_create(team, pair, 2, 5, &part));
+    if (status != SYMM_OK)
+        return status;
+    status = sum_up(job, part, data, 16, NULL);
+    symm_team_destroy(part);
+    return status;
+}
+
+static symm_status step_signal(struct job *job, symm_team *team)
+{
+    const int n = symm_team_size(team), me = symm_team_rank(team);
+    symm_status status = CALL(job, symm_signal(team, (me + 1) % n, 3, NULL, NULL));
+
+    return status == SYMM_OK
+               ? CALL(job, symm_signal_wait(team, (me + n - 1) % n, 3, NULL, NULL))
+               : status;
+}
+
+static symm_status step_send(struct job *job, symm_team *team)
+{
+    const int n = symm_team_size(team), me = symm_team_rank(team);
+    int32_t out[300], in[300];
+    symm_status status = SYMM_OK;
+
+    for (int i = 0; i < 300; i++)
+        out[i] = 7 * me + i;
+    for (int turn = 0; turn < 2 && status == SYMM_OK && n > 1; turn++) {
+        if ((me == 0) == (turn == 0) && (me == 0 || me == n - 1))
+            status = CALL(job, symm_send(team, out, 300, SYMM_INT32,
+                                         me == 0 ? n - 1 : 0, NULL, NULL));
+        else if (me == 0 || me == n - 1)
+            status = CALL(job, symm_recv(team, in, 300, SYMM_INT32, me == 0 ? n - 1 : 0,
+                                         NULL, NULL));
+    }
+    if (status == SYMM_OK && n > 1 && (me == 0 || me == n - 1) &&
+        in[299] != 7 * (me == 0 ? n - 1 : 0) + 299)
+        blame(job, "a message of %d came with %d", me == 0 ? n - 1 : 0, in[299]);
+    return status;
+}
+
+static symm_status step_stream(struct job *job, symm_ctx *ctx, symm_team *team)
+{
+    symm_call call = {.size = sizeof(call)};
+    int32_t data[64];
+    symm_work *work = NULL;
+    symm_status status = symm_stream_create(ctx, &call.stream), waited;
+
+    if (status != SYMM_OK)
+        return status;
+    for (int i = 0; i < 64; i++)
+        data[i] = i;
+    status = CALL(
+        job, symm_all_reduce(team, data, data, 64, SYMM_INT32, SYMM_MAX, &call, &work));
+    if (status == SYMM_OK) {
+        waited = TIMED(job, TIMEOUT + SLACK, symm_work_synchronize(work, 0));
+        status = waited;
+        symm_work_release(work);
+    }
+    if (status == SYMM_OK && data[63] != 63)
+        blame(job, "a queued all_reduce gave %d", data[63]);
+    symm_stream_destroy(ctx, call.stream);
+    return status;
+}
+
+static symm_status do_step(struct job *job, symm_ctx *ctx, symm_team *team,
+                           enum step step)
+{
+    int32_t data[COUNT];
+
+    switch (step) {
+    case BARRIER:
+        return CALL(job, symm_barrier(team, NULL, NULL));
+    case SMALL:
+        return sum_up(job, team, data, 2, NULL);
+    case LARGE:
+        return sum_up(job, team, data, COUNT, NULL);
+    case SYMMETRIC:
+        return step_symmetric(job, team);
+    case SPLIT:
+        return step_split(job, team);
+    case SIGNAL:
+        return step_signal(job, team);
+    case STREAM:
+        return step_stream(job, ctx, team);
+    case SEND:
+        return step_send(job, team);
+    default:
+        return step_create(job, team);
+    }
+}
+
+/* A team of those who live, after a failure; NULL: none, or the rank does without. */
+static symm_team *survive(struct job *job, symm_team *team, struct outcome *mine)
+{
+    symm_team *next = NULL;
+
+    for (int tries = 0; tries < 4; tries++) {
+        symm_status status = TIMED(job, (job->hosts > 1 ? 4 : 2) * TIMEOUT + SLACK,
+                                   symm_team_shrink(team, &next));
+
+        if (status == SYMM_OK)
+            break;
+    }
+    if (next && mine->made < SHRINKS) {
+        mine->members[mine->made++] = members_of(next);
+        sim_note("has a team of %#" PRIx64, members_of(next));
+    }
+    return next;
+}
+
+static void run_steps(struct job *job, symm_ctx *ctx, struct outcome *mine)
+{
+    symm_team *world = symm_team_world(ctx), *team = world, *next;
+    int step = 0;
+
+    for (int losses = 0; losses < SHRINKS;) {
+        symm_status status = SYMM_OK;
+
+        while (step < job->steps && status == SYMM_OK)
+            status = do_step(job, ctx, team, job->step[step++]);
+        if (status == SYMM_OK)
+            status = CALL(job, symm_barrier(team, NULL, NULL));
+        if (status == SYMM_OK)
+            mine->last = members_of(team);
+        if (status == SYMM_OK || (job->quits >> sim_rank() & 1))
+            break;
+        losses++;
+        next = survive(job, team, mine);
+        if (team != world)
+            symm_team_destroy(team);
+        team = next;
+        if (!team)
+            return;
+        step = job->steps; /* the survivors only meet */
+    }
+    if (team != world)
+        symm_team_destroy(team);
+}
+
+static void body(int rank, void *arg)
+{
+    struct job *job = arg;
+    struct outcome *mine = &job->outcome[rank];
+    const symm_bootstrap bootstrap = {
+        .size = sizeof(bootstrap), .allgather = allgather, .arg = job};
+    symm_config config = {.size = sizeof(config),
+                          .world_size = job->ranks,
+                          .rank = rank,
+                          .heap_bytes = (size_t)1 << 30,
+                          .team_bytes = (size_t)8 << 20,
+                          .timeout = TIMEOUT,
+                          .init_timeout = START};
+    symm_ctx *ctx = NULL;
+
+    if (job->way == BY_ALLGATHER)
+        config.bootstrap = &bootstrap;
+    else
+        config.job_id = "simulated";
+    for (int r = 0; r < job->ranks && job->way == BY_PORT; r++) {
+        config.local_rank += job->host[r] == job->host[rank] && r < rank;
+        config.local_size += job->host[r] == job->host[rank];
+    }
+    if (TIMED(job, 2 * START + SLACK, symm_init(&config, &ctx)) != SYMM_OK) {
+        mine->ended = true;
+        return;
+    }
+    mine->joined = true;
+    run_steps(job, ctx, mine);
+    TIMED(job, 3 * TIMEOUT + SLACK, (symm_finalize(ctx), SYMM_OK));
+    mine->ended = true;
+}
+
+/* ---- One seed -------------------------------------------------------------------- */
+
+static void note(struct verdict *shared, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void note(struct verdict *shared, const char *format, ...)
+{
+    va_list args;
+
+    if (shared->why[0])
+        return;
+    va_start(args, format);
+    vsnprintf(shared->why, sizeof(shared->why), format, args);
+    va_end(args);
+}
+
+/* Members of the teams of survivors, compared: the k-th of two healthy ranks, if both have it. */
+static void compare_teams(const struct job *job, struct verdict *shared)
+{
+    for (int a = 0; a < job->ranks; a++)
+        for (int k = 0; k < job->outcome[a].made; k++)
+            for (int b = 0; b < job->ranks; b++)
+                for (int l = 0; l < job->outcome[b].made; l++) {
+                    const uint64_t mine = job->outcome[a].members[k];
+                    const uint64_t theirs = job->outcome[b].members[l];
+
+                    if ((mine & theirs) != 0 && mine != theirs &&
+                        (mine | theirs) != mine && (mine | theirs) != theirs &&
+                        !(job->stops))
+                        note(shared,
+                             "rank %d has a team of %#" PRIx64 ", rank %d of %#" PRIx64,
+                             a, mine, b, theirs);
+                }
+}
+
+static void judge_job(const struct job *job, struct verdict *shared)
+{
+    const struct sim_result *result = &shared->result;
+
+    if (job->failures > 0)
+        note(shared, "%s", job->why);
+    if (job->late[0] && !job->split_waits)
+        note(shared, "%s", job->late);
+    if (result->hung)
+        note(shared, "%s: %s", result->hung, result->where);
+    for (int r = 0; r < job->ranks && !result->hung; r++) {
+        if (result->died[r])
+            continue;
+        if (!job->outcome[r].ended)
+            note(shared, "rank %d has not ended", r);
+        if (result->fds[r] + result->mappings[r] + result->threads[r] +
+                result->blocks[r] >
+            0)
+            note(shared,
+                 "rank %d leaves %d descriptors, %d mappings, %d threads, %d blocks of "
+                 "memory",
+                 r, result->fds[r], result->mappings[r], result->threads[r],
+                 result->blocks[r]);
+    }
+    compare_teams(job, shared);
+    for (int r = 0; r < job->ranks && job->stops == 0 && !job->breaks; r++)
+        if (!job->split_waits && job->outcome[r].joined && !result->died[r] &&
+            job->outcome[r].last == 0 && !(job->quits >> r & 1))
+            note(shared, "rank %d has ended without a team", r);
+    if (!result->hung && job->deaths == 0 && harness_entries(job->folder, true) > 0)
+        note(shared, "files are left in the runtime's folder");
+}
+
+static void quiet(void *arg, int level, const char *line)
+{
+    (void)arg, (void)level;
+    sim_note("%s", line);
+}
+
+static void run_child(uint64_t seed, struct verdict *shared)
+{
+    static struct job job;
+
+    choose_job(&job, seed);
+    mkdir(job.folder, 0700);
+    mkdir(job.engines, 0700);
+    symm_log_sink(quiet, NULL);
+    sim_run(&job.sim, &shared->result);
+    judge_job(&job, shared);
+    harness_remove(job.folder);
+    harness_remove(job.engines);
+    shared->done = true;
+    if (job.sim.trace)
+        fprintf(stderr, "%d ranks, %d hosts, deaths %#" PRIx64 ", stops %#" PRIx64 "\n",
+                job.ranks, job.hosts, job.deaths, job.stops);
+}
+
+/* Whether the seed's job went well; prints it if not. */
+static bool run_seed(uint64_t seed, struct verdict *shared)
+{
+    int status;
+    pid_t child;
+
+    memset(shared, 0, sizeof(*shared));
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        for (int s = 1; s < 32;
+             s++) /* cmocka's handlers would go on in the parent's test */
+            (void)signal(s, SIG_DFL);
+        run_child(seed, shared);
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return false;
+    if (WIFSIGNALED(status))
+        note(shared, "it ends by signal %d", WTERMSIG(status));
+    else if (!shared->done)
+        note(shared, "it has not ended");
+    if (!shared->why[0])
+        return true;
+    fprintf(stderr, "SYMM_TEST_SEED=%" PRIu64 " fails: %s\n", seed, shared->why);
+    return false;
+}
+
+static void seeds(void **state)
+{
+    const int64_t only = harness_env("SYMM_TEST_SEED", -1);
+    const int64_t all = harness_env("SYMM_TEST_LONG", 0) ? 100000 : 2000;
+    const int64_t first = only >= 0 ? only : harness_env("SYMM_TEST_FIRST", 1);
+    const int64_t count = only >= 0 ? 1 : harness_env("SYMM_TEST_SEEDS", all);
+    struct verdict *shared = *state;
+    uint64_t events = 0;
+    double seconds = 0;
+    int failed = 0;
+
+    for (int64_t seed = first; seed < first + count && failed < 20; seed++) {
+        failed += !run_seed((uint64_t)seed, shared);
+        events += shared->result.events;
+        seconds += shared->result.seconds;
+    }
+    fprintf(stderr, "%" PRId64 " seeds: %" PRIu64 " events, %.0f simulated seconds\n",
+            count, events, seconds);
+    if (only >= 0)
+        fprintf(stderr, "hash %016" PRIx64 "\n", shared->result.hash);
+    assert_int_equal(failed, 0);
+}
+
+static void seeds_repeat(void **state)
+{
+    struct verdict *shared = *state;
+
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        uint64_t hash;
+
+        (void)run_seed(seed, shared);
+        hash = shared->result.hash;
+        (void)run_seed(seed, shared);
+        assert_true(hash != 0 && hash == shared->result.hash);
+    }
+}
+
+int main(void)
+{
+    struct verdict *shared = harness_shared(sizeof(*shared));
+    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(seeds, shared),
+                                       cmocka_unit_test_prestate(seeds_repeat, shared)};
+    int failed;
+
+    if (HARNESS_SLOW)
+        return 77; /* fibers need a sanitizer's help; the release build runs them */
+    harness_clear_environment();
+    harness_directory(root, sizeof(root));
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    harness_remove(root);
+    return failed;
+}
