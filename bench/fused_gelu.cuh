@@ -56,7 +56,7 @@ static __device__ __forceinline__ uint64_t gelu_unit(const uint64_t *value, int 
         float sum = bfloat_widen(value[0], e);
 
         SYMM_DEVICE_UNROLL
-        for (int r = 1; r < (SIZE ? SIZE : SYMM_DEVICE_RANKS); r++)
+        for (int r = 1; r < (SIZE ? SIZE : SYMM_FEW_RANKS); r++)
             if (SIZE || r < size)
                 sum += bfloat_widen(value[r], e);
         unit |= bfloat_round(gelu_tanh(sum + bfloat_widen(bias, e))) << 16 * e;

@@ -29,10 +29,12 @@ struct symm_cuda_scratch {
 /* The deadline of a channel's call. Written by kernels, at the first wait that lasts. */
 struct symm_cuda_clock {
     uint32_t call; /* the call that this clock belongs to */
+    uint32_t reserved;
+    uint64_t begin, end; /* nanoseconds; end 0: no call has set it */
     /* By bits, at the last symm_round_poll of a wait: members that had not begun the call although
      * their hosts had queued it. */
-    uint32_t held_up;
-    uint64_t begin, end; /* nanoseconds; end 0: no call has set it */
+    uint32_t held_up[SYMM_MEMBER_WORDS];
+    uint32_t reserved_too;
 };
 
 /* What symm_device_team.state points to: local memory of the device. */
@@ -44,8 +46,8 @@ struct symm_cuda_state {
 /* What symm_device_team.record points to: memory of the host. */
 struct symm_cuda_record {
     struct symm_device_record device;
-    uint32_t held_up; /* as in the clock of the record's channel */
-    uint32_t before;  /* 1 + args.before_team, of a call that was stopped by its mark */
+    uint32_t held_up[SYMM_MEMBER_WORDS]; /* as in the clock of the record's channel */
+    uint32_t before; /* 1 + args.before_team, of a call that was stopped by its mark */
     /* The launches that the member's host has queued on the channel, as in
      * symm_cuda_args.sequence; the watchdog keeps it up to date. */
     uint32_t queued[SYMM_CHANNELS][SYMM_DEVICE_RANKS];
@@ -74,14 +76,14 @@ struct symm_cuda_record {
 /* ---- Addresses that are known after a capture ---------------------------------------- */
 
 /*
- * Where the arrays of one captured call lie, for a call whose arrays are no symmetric memory.
+ * Only in teams of up to SYMM_FEW_RANKS. Where the arrays of one captured call lie, for a call whose arrays are no symmetric memory.
  * In memory of the device: a graph captures the address of the entry, and its replays read
  * what the host has written since. An address is written once and never changes. The state
  * is written after the addresses, and becomes READY once at most.
  */
 struct symm_cuda_pointers {
     /* The members' arrays, as this rank's device reaches them; 0: the kernel uses none. */
-    uint64_t in[SYMM_DEVICE_RANKS], out[SYMM_DEVICE_RANKS];
+    uint64_t in[SYMM_FEW_RANKS], out[SYMM_FEW_RANKS];
     uint32_t in_bits, out_bits; /* of all these addresses, or-ed: their alignment */
     uint32_t state;             /* enum symm_cuda_pointers_state */
     uint32_t call;              /* its number in the team, for a sentence */
@@ -109,8 +111,8 @@ enum symm_cuda_pointers_state {
 /* row_exchange.cuh: threads of a block that take packets, at most; as many as registers allow. */
 #define SYMM_ROW_THREADS(size) ((size) > 2 ? 256 : 512)
 
+/* Kernels for few ranks get the part before the base of member SYMM_FEW_RANKS: `team` is last. */
 struct symm_cuda_args {
-    struct symm_device_team team;
     struct symm_cuda_scratch scratch; /* of `channel` */
     const void *in;                   /* own addresses */
     void *out;
@@ -137,11 +139,13 @@ struct symm_cuda_args {
     /* Of a kernel ..._by_pointer: where the members' arrays lie, instead of in_offset,
      * out_offset and in_step. Else NULL. */
     const struct symm_cuda_pointers *pointers;
-    /* all_reduce_norm; last, so that other kernels stay what they are. rows: of this launch */
+    /* all_reduce_norm. rows: of this launch */
     symm_norm norm;
     uint64_t
         scale_step; /* SYMM_NORM_QUANT_GROUP_COLUMN: floats from a group's to the next's */
+    struct symm_device_team team;
 };
+#define SYMM_FEW_ARGS_BYTES offsetof(struct symm_cuda_args, team.base[SYMM_FEW_RANKS])
 
 /* One kernel function, named as in its module. */
 struct symm_cuda_kernel {
@@ -189,20 +193,21 @@ static inline bool symm__cuda_common(symm_dtype dtype)
 bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
                             struct symm_cuda_kernel *kernel,
                             struct symm_cuda_shape *shape);
-void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors,
-                         struct symm_cuda_kernel *kernel,
+/* size: of the team. */
+void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,
+                         int processors, struct symm_cuda_kernel *kernel,
                          struct symm_cuda_shape *shape);
 /* The kernel of an all_reduce_norm that takes `rows` x `hidden` sums from args.out and does the
  * rest; it takes no channel, and the all_reduce is the kernel before it on the stream. */
 void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
                           int processors, struct symm_cuda_kernel *kernel,
                           struct symm_cuda_shape *shape);
-/* Bytes of scratch a channel needs for the regions' sizes that kernels/cuda/table.c asks for.
- * Fills offsets relative to `begin`; returns the end. All channels together stay below 110
+/* The scratch of a team of `size` members whose pad ends at this offset. Before it lie, of a team of
+ * more than SYMM_FEW_RANKS, struct symm_device_wide_pads. Fills offsets; returns the end. All channels together stay below 110
  * MiB. */
-uint64_t symm__cuda_scratch_layout(uint64_t begin,
+uint64_t symm__cuda_scratch_layout(uint64_t pad_end, int size,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
-/* Tiers of channels. _end: the first channel after the tier. _for: the tier with the least
+/* kernels/cuda/scratch.c, with the function above. Tiers of channels. _end: the first channel after the tier. _for: the tier with the least
  * scratch that is as good as any for calls of `bytes` of one rank's block: every query
  * has the same kernel and shape there. */
 int symm__cuda_tier_end(int tier);

@@ -27,10 +27,15 @@ static uint64_t place(struct heaps *heaps, const struct heaps_options *options)
 {
     uint64_t at = GRANULARITY + SYMM_PAD_BYTES;
 
+    if (options->size > SYMM_FEW_RANKS)
+        at += sizeof(struct symm_device_wide_pads);
+
     for (int c = 0; c < SYMM_CHANNELS; c++) {
         struct symm_cuda_scratch *scratch = &heaps->scratch[c];
 
         scratch->ll = at;
+        if (options->only > 0 && c != options->only - 1)
+            continue;
         scratch->ll_bytes = options->ll;
         scratch->lamport = scratch->ll + scratch->ll_bytes;
         scratch->lamport_bytes = options->lamport;

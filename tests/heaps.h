@@ -16,6 +16,7 @@ struct heaps_options {
     int size;                         /* 1 .. SYMM_DEVICE_RANKS */
     double timeout;                   /* seconds; 0: 60 */
     uint64_t ll, lamport, stage;      /* bytes of each channel's regions; x 4096 */
+    int only;                         /* 1 + the one channel that has them; 0: all do */
     uint64_t buffers;                 /* bytes after the scratch */
     uint32_t first_round, first_call; /* the last ones completed, in every slot */
 };

@@ -328,8 +328,8 @@ void reference_combine(symm_dtype dtype, symm_op op, const void *const *in, int 
 void reference_reduce(symm_dtype dtype, symm_op op, uint32_t seed, int n, size_t first,
                       size_t count, void *out)
 {
-    uint64_t values[64];
-    const void *in[64];
+    uint64_t values[REFERENCE_RANKS];
+    const void *in[REFERENCE_RANKS];
     size_t size = reference_size(dtype);
     for (int r = 0; r < n; r++)
         in[r] = &values[r];

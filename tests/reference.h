@@ -14,6 +14,7 @@
 
 #define REFERENCE_DTYPES 14
 #define REFERENCE_OPS    8
+#define REFERENCE_RANKS  72 /* of a reduction at most */
 
 /* Builds tables; call once before ranks start. */
 void reference_init(void);

@@ -367,10 +367,10 @@ static void test_shares(void **state)
     struct symm_cuda_query ask = {.op = SYMM_SUM, .processors = 132};
 
     (void)state;
-    (void)symm__cuda_scratch_layout(0, scratch);
+    (void)symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
     for (int kind = 0; kind <= SYMM_KIND_BARRIER; kind++)
         for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
-            for (ask.size = 1; ask.size <= SYMM_DEVICE_RANKS; ask.size++)
+            for (ask.size = 1; ask.size <= SYMM_FEW_RANKS; ask.size++)
                 for (ask.bytes = 0; ask.bytes < (uint64_t)1 << 33;
                      ask.bytes = 2 * ask.bytes + 13)
                     for (size_t i = 0; i < 4 * 7 * 2; i++) {

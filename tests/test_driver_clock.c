@@ -121,11 +121,11 @@ static bool perform(const struct scene *scene, double timeout)
     /* members begin to count before the kernel does, and it looks now and then */
     as_said = play.took >= scene->took - 0.1 && play.took < scene->took + 0.5 &&
               play.result == (scene->ends ? 0 : (uint32_t)-SYMM_ERR_TIMEOUT) &&
-              record->device.missing == scene->missing &&
-              record->held_up == scene->held_up;
+              record->device.missing[0] == scene->missing &&
+              record->held_up[0] == scene->held_up;
     printf("%s: status %d after %.2f deadlines of %g s, missing %x, held up %x%s\n",
-           scene->name, -(int)play.result, play.took, timeout, record->device.missing,
-           record->held_up, as_said ? "" : ": not as it should be");
+           scene->name, -(int)play.result, play.took, timeout, record->device.missing[0],
+           record->held_up[0], as_said ? "" : ": not as it should be");
     heaps_destroy(heaps);
     return as_said;
 }

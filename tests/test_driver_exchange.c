@@ -288,7 +288,7 @@ static void check_record(const struct heaps *heaps, int rank, uint32_t why, int 
     assert_int_equal(record->state, why);
     assert_int_equal(record->channel, SYMM_CHANNELS);
     assert_int_equal(record->signal, SYMM_SIGNALS);
-    assert_true((record->missing & (uint32_t)peers) != 0);
+    assert_true((record->missing[0] & (uint32_t)peers) != 0);
     assert_int_equal(record->counter, 1);
     assert_int_equal(heaps->team[rank].state->failed[16 * SYMM_CHANNELS],
                      SYMM_DEVICE_ABORTED);

@@ -235,7 +235,7 @@ int main(void)
                                .close = stage_close};
 
     device_suite();
-    suite.ranks = device_ranks(device_real() ? SYMM_DEVICE_RANKS : RANKS);
+    suite.ranks = device_ranks(device_real() ? SYMM_FEW_RANKS : RANKS);
     if (suite.ranks < 2) {
         printf("one GPU: nobody survives\n");
         return 77;

@@ -324,7 +324,7 @@ static void backends(void **state)
     static const struct choice cuda = {{NULL, NULL}, SYMM_OK, "has a device", "cuda"},
                                few = {{NULL, NULL}, SYMM_OK, "1 CUDA device", "host"},
                                none = {{NULL, NULL}, SYMM_OK, "no CUDA: ", "host"},
-                               many = {{NULL, NULL}, SYMM_OK, "at most 8", "host"},
+                               many = {{NULL, NULL}, SYMM_OK, "has a device", "cuda"},
                                asked = {{"host", "host"}, SYMM_OK, "config", "host"};
     (void)state;
     assert_int_equal(try_choice(&cuda, "2", 2), 0);
@@ -342,16 +342,11 @@ static void refusals(void **state)
                "ranks 0 and 1 are on one device",
                NULL},
         none = {{"cuda", "cuda"}, SYMM_ERR_UNSUPPORTED, "CUDA", NULL},
-        many = {{"cuda", "cuda"},
-                SYMM_ERR_UNSUPPORTED,
-                "has 9 ranks; at most 8 ranks of a job are on one host on CUDA",
-                NULL},
         mixed = {{"cuda", "host"}, SYMM_ERR_MISMATCH, "set SYMM_BACKEND alike", NULL},
         wrong = {{"rocm", "rocm"}, SYMM_ERR_INVALID, "'rocm' is unknown", NULL};
     (void)state;
     assert_int_equal(try_choice(&one, "1", 2), 0);
     assert_int_equal(try_choice(&none, "0", 1), 0);
-    assert_int_equal(try_choice(&many, "16", 9), 0);
     choice = &mixed;
     struct harness h = {
         .ranks = 2, .body = body_choice, .configure = choose, .without_ctx = true};

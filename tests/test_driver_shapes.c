@@ -24,7 +24,7 @@ static void test_find(void **unused)
                                     .processors = 132};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
-    uint64_t end = symm__cuda_scratch_layout(12345, scratch);
+    uint64_t end = symm__cuda_scratch_layout(12345, SYMM_FEW_RANKS, scratch);
 
     (void)unused;
     assert_true(end <= 110 * MEGA);
@@ -97,7 +97,7 @@ static void test_wide(void **unused)
     struct symm_cuda_shape shape;
 
     (void)unused;
-    symm__cuda_scratch_layout(0, scratch);
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
     for (query.size = 4; query.size <= 8; query.size *= 2)
         for (query.processors = 1; query.processors <= 160;
              query.processors += query.processors < 4 ? 1 : 13)
@@ -139,7 +139,7 @@ static void test_cut_rows(void **unused)
     struct symm_cuda_shape shape;
 
     (void)unused;
-    symm__cuda_scratch_layout(0, scratch);
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
     for (int i = 0; i < 2 * 3 * 3 * 5; i++) {
         query.algorithm =
             i % 2 ? SYMM_ALGORITHM_TWO_SHOT_PUSH : SYMM_ALGORITHM_LAMPORT_PUSH;
@@ -169,7 +169,7 @@ static void test_rows(void **unused)
     struct symm_cuda_shape shape;
 
     (void)unused;
-    symm__cuda_scratch_layout(0, scratch);
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
     for (int i = 0; i < 2 * 3 * 2 * 2 * 9; i++) {
         const bool two = i % 2;
         const int ahead = two ? 0 : SYMM_PAIR_AHEAD;

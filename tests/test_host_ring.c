@@ -571,7 +571,7 @@ static void test_threads(void **unused)
 static int damaged_body(symm_ctx *ctx, void *arg)
 {
     symm_team *team = symm_team_world(ctx);
-    struct symm_ring *ring = (struct symm_ring *)(void *)team->pad[0]->rings;
+    struct symm_ring *ring = (struct symm_ring *)(void *)team->pad[0]->host.rings;
     int value[4];
 
     (void)arg;

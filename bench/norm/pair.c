@@ -387,7 +387,7 @@ static void open_ranks(struct pair *pair)
 {
     const size_t most = norm_bench_most(&pair->bench);
 
-    pair->heap_bytes = symm__cuda_scratch_layout(SYMM_PAD_BYTES, pair->scratch);
+    pair->heap_bytes = symm__cuda_scratch_layout(SYMM_PAD_BYTES, 2, pair->scratch);
     for (int r = 0; r < RANKS; r++) {
         struct rank *own = &pair->ranks[r];
         const float scale = SCALE;

@@ -149,6 +149,34 @@ SYMM_DEVICE_FN struct symm_pad *symm_device_pad(const struct symm_device_team *t
     return (struct symm_pad *)(void *)(team->base[member] + team->pad);
 }
 
+/* The words of a block's round at a member: one of each member. */
+SYMM_DEVICE_FN uint64_t *symm__device_round_words(const struct symm_device_team *team,
+                                                  int member, uint32_t channel,
+                                                  uint32_t block, uint32_t round)
+{
+    struct symm_pad *pad = symm_device_pad(team, member);
+
+    if (team->size > SYMM_FEW_RANKS)
+        return ((struct symm_device_wide_pads *)(void *)((char *)pad + SYMM_PAD_BYTES))
+            ->channel[channel]
+            .round[block][round & 1];
+    return pad->device.channel[channel].round[block][round & 1];
+}
+
+/* The words of a call at a member: one of each member. */
+SYMM_DEVICE_FN uint64_t *symm__device_call_words(const struct symm_device_team *team,
+                                                 int member, uint32_t channel,
+                                                 uint32_t call)
+{
+    struct symm_pad *pad = symm_device_pad(team, member);
+
+    if (team->size > SYMM_FEW_RANKS)
+        return ((struct symm_device_wide_pads *)(void *)((char *)pad + SYMM_PAD_BYTES))
+            ->channel[channel]
+            .call[call & 1];
+    return pad->device.channel[channel].call[call & 1];
+}
+
 #if !SYMM_DEVICE_PTX
 /* clock_gettime under a name of its own: this header includes no other. */
 extern int symm__device_clock(int clock, long *now) __asm__("clock_gettime");
@@ -294,7 +322,7 @@ SYMM_DEVICE_FN void symm__device_unmet(const struct symm_device_team *team, int 
     record->channel = SYMM_CHANNELS;
     record->tag = tag;
     record->counter = count;
-    record->missing = 1u << peer;
+    record->missing[peer / 32] = 1u << peer % 32;
     record->signal = (uint32_t)signal;
     record->seen[peer] = seen;
     symm__device_store(&record->state, why);
@@ -348,12 +376,17 @@ SYMM_DEVICE_FN int symm_device_signal_wait(const struct symm_device_team *team,
         symm_device_word_load(symm__device_word(team, peer, signal)));
 }
 
-/* One poll over all members: which have not arrived at `word`; *why: 0, or what is wrong. */
-SYMM_DEVICE_FN uint32_t symm__device_missing(const struct symm_device_team *team,
-                                             const uint64_t *words, uint64_t word,
-                                             uint32_t *why)
+/* One poll over all members: whether some have not arrived at `word`, and which, by bits; *why: 0,
+ * or what is wrong. */
+SYMM_DEVICE_FN int symm__device_missing(const struct symm_device_team *team,
+                                        const uint64_t *words, uint64_t word,
+                                        uint32_t missing[SYMM_MEMBER_WORDS],
+                                        uint32_t *why)
 {
-    uint32_t missing = 0;
+    int count = 0;
+
+    for (int w = 0; w < SYMM_MEMBER_WORDS; w++)
+        missing[w] = 0;
 
     for (int m = 0; m < team->size; m++) {
         uint64_t seen =
@@ -361,11 +394,12 @@ SYMM_DEVICE_FN uint32_t symm__device_missing(const struct symm_device_team *team
 
         if (seen == word)
             continue;
-        missing |= 1u << m;
+        count++;
+        missing[m / 32] |= 1u << m % 32;
         if ((uint32_t)seen == (uint32_t)word && seen != 0)
             *why = seen >> 32 == 0 ? SYMM_DEVICE_ABORTED : SYMM_DEVICE_MISMATCH;
     }
-    return missing;
+    return count;
 }
 
 /*
@@ -381,7 +415,9 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
     struct symm_device_block *state = team->state->block[channel];
     struct symm_device_record *record = team->record;
     uint32_t *failed = &team->state->failed[16 * channel];
-    uint32_t round = state[block].round + 1, polls = 0, missing, why;
+    uint32_t round = state[block].round + 1, polls = 0, why;
+    uint32_t missing[SYMM_MEMBER_WORDS];
+    int count;
     uint64_t *words, word, begin = 0;
 
     why = symm__device_failed(team, channel);
@@ -391,19 +427,17 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
     word = symm_device_word(tag, round);
     for (int m = 0; m < team->size; m++) /* release: pairs with symm__device_missing */
         symm_device_word_store(
-            &symm_device_pad(team, m)->device.channel[channel].round[block][round & 1]
-                                                                    [team->rank],
+            &symm__device_round_words(team, m, channel, block, round)[team->rank],
             word);
-    words = symm_device_pad(team, team->rank)
-                ->device.channel[channel]
-                .round[block][round & 1];
-    while ((missing = symm__device_missing(team, words, word, &why)) != 0 && why == 0) {
+    words = symm__device_round_words(team, team->rank, channel, block, round);
+    while ((count = symm__device_missing(team, words, word, missing, &why)) != 0 &&
+           why == 0) {
         symm_device_pause();
         if (++polls % SYMM_DEVICE_POLLS == 0 &&
             (why = symm__device_failed(team, channel)) == 0)
             why = symm__device_poll(team, &begin);
     }
-    if (missing == 0) {
+    if (count == 0) {
         state[block].round = round;
         for (uint32_t b = blocks; block == 0 && b < SYMM_DEVICE_BLOCKS; b++)
             state[b].round = round;
@@ -412,14 +446,14 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
     /* The arrival is cancelled; after a mismatch peers shall see it for themselves. */
     for (int m = 0; m < team->size && why != SYMM_DEVICE_MISMATCH; m++)
         symm_device_word_store(
-            &symm_device_pad(team, m)->device.channel[channel].round[block][round & 1]
-                                                                    [team->rank],
+            &symm__device_round_words(team, m, channel, block, round)[team->rank],
             symm_device_word(0, round));
     if (symm__device_swap(&record->claimed, 1) == 0) {
         record->channel = channel;
         record->tag = tag;
         record->counter = round;
-        record->missing = missing;
+        for (int w = 0; w < SYMM_MEMBER_WORDS; w++)
+            record->missing[w] = missing[w];
         for (int m = 0; m < team->size; m++)
             record->seen[m] = symm_device_word_load(&words[m]);
         symm__device_store(&record->state, why);

@@ -210,7 +210,7 @@ SYMM_DEVICE_FN int symm__device_exchange_fail(const struct symm_device_team *tea
     record->signal = SYMM_SIGNALS; /* none: an exchange */
     record->tag = (uint32_t)(mine >> 32);
     record->counter = x->round;
-    record->missing = 1u << peer;
+    record->missing[peer / 32] = 1u << peer % 32;
     record->seen[team->rank] = mine;
     record->seen[peer] = theirs;
     symm__device_store(&record->state, why);
@@ -413,27 +413,34 @@ symm__device_exchange_gather(const symm_device_team *team,
                              uint32_t unit, uint64_t (&value)[MOST])
 {
     const uint64_t *from = symm__device_unit_at(x.memory, size, x.round, 0, unit);
+    constexpr int WORDS = (MOST + 31) / 32;
     uint64_t since = 0, got;
-    uint32_t polls = 0, missing;
+    uint32_t polls = 0, missing[WORDS], some;
     int why;
 
     for (;;) {
-        missing = 0;
+        SYMM_DEVICE_UNROLL
+        for (int w = 0; w < WORDS; w++)
+            missing[w] = 0;
         SYMM_DEVICE_UNROLL
         for (int r = 0; r < MOST; r++)
             if (r != rank && (SIZE || r < size)) {
                 if (symm__device_packet_load(from + 64 * r, x.round, &got))
                     value[r] = got;
                 else
-                    missing |= 1u << r;
+                    missing[r / 32] |= 1u << r % 32;
             }
-        if (missing == 0)
+        some = 0;
+        SYMM_DEVICE_UNROLL
+        for (int w = 0; w < WORDS; w++)
+            some |= missing[w];
+        if (some == 0)
             return 0;
         symm_device_pause();
         if (++polls % SYMM_DEVICE_POLLS != 0)
             continue;
         for (int r = 0; r < size; r++)
-            if ((missing >> r & 1) &&
+            if ((missing[WORDS == 1 ? 0 : r / 32] >> r % 32 & 1) &&
                 (why = symm__device_exchange_look(team, &x, r, &since)) != 0)
                 return why;
     }
@@ -446,7 +453,7 @@ symm__device_exchange_gather(const symm_device_team *team,
  * push and before its tail, and must give the same. tail(row, column, value) gets the
  * unit of all ranks in rank order, value[0 .. size - 1], on the thread that loaded it;
  * it may store where that unit was loaded from. SIZE: the team's size, for code without
- * branches; 0: any. Returns 0 in all threads of the block or in none; else minus a
+ * branches; 0: any up to SYMM_FEW_RANKS. Returns 0 in all threads of the block or in none; else minus a
  * symm_status, SYMM_DEVICE_ABORTED where another thread has the reason. It begins and
  * ends without a barrier of the grid.
  */
@@ -455,7 +462,7 @@ static __device__ __forceinline__ int
 symm_device_exchange_rows(const symm_device_team *team, symm_device_exchange x,
                           uint32_t rows, uint32_t width, LOAD load, TAIL tail)
 {
-    constexpr int MOST = SIZE ? SIZE : SYMM_DEVICE_RANKS;
+    constexpr int MOST = SIZE ? SIZE : SYMM_FEW_RANKS;
     const int rank = team->rank, size = SIZE ? SIZE : team->size;
     const uint64_t units = (uint64_t)rows * width;
     const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
@@ -475,7 +482,7 @@ symm_device_exchange_rows(const symm_device_team *team, symm_device_exchange x,
     x.units = units <= SYMM_DEVICE_UNITS ? (uint32_t)units : SYMM_DEVICE_UNITS + 1;
     x.block = blockIdx.x;
     x.blocks = gridDim.x;
-    if (team->size == size)
+    if (team->size == size && size <= MOST)
         status = symm_device_exchange_begin(team, &x);
     if (status == 0) {
         for (uint32_t p = threadIdx.x; p < (uint32_t)size; p += blockDim.x)

@@ -19,9 +19,11 @@
 extern "C" {
 #endif
 
-#define SYMM_DEVICE_LAYOUT   6u      /* of everything below; changes with any of it */
+#define SYMM_DEVICE_LAYOUT   7u      /* of everything below; changes with any of it */
 #define SYMM_MAX_LOCAL_RANKS 64      /* ranks of a team on one host */
-#define SYMM_DEVICE_RANKS    8       /* of a team on GPUs */
+#define SYMM_DEVICE_RANKS    72      /* of a team on GPUs */
+#define SYMM_FEW_RANKS       8       /* of one whose kernels are those of few ranks */
+#define SYMM_MEMBER_WORDS    3       /* of 32 bits that a set of members takes */
 #define SYMM_DEVICE_BLOCKS   160     /* of a kernel at most */
 #define SYMM_CHANNELS        32      /* streams of a team on GPUs in use at once */
 #define SYMM_HOST_CHANNELS   8       /* the same on the host, or over several hosts */
@@ -65,14 +67,26 @@ struct symm_channel {
  * word of team member m, its one writer.
  *  call[c & 1][m]      member m has begun call c of the channel: symm_device_word(tag, c)
  *  round[b][r & 1][m]  block b of member m has arrived at round r: symm_device_word(tag, r)
+ * A team of up to SYMM_FEW_RANKS has a struct symm_device_pads in its pad: a round's words are one
+ * line of memory. A larger team has a struct symm_device_wide_pads after its pad, and does not use
+ * the other one.
  */
 struct symm_device_channel {
-    uint64_t call[2][SYMM_DEVICE_RANKS];
-    uint64_t round[SYMM_DEVICE_BLOCKS][2][SYMM_DEVICE_RANKS];
+    uint64_t call[2][SYMM_FEW_RANKS];
+    uint64_t round[SYMM_DEVICE_BLOCKS][2][SYMM_FEW_RANKS];
 };
 
 struct symm_device_pads {
     struct symm_device_channel channel[SYMM_CHANNELS];
+};
+
+struct symm_device_wide_channel {
+    uint64_t call[2][SYMM_DEVICE_RANKS];
+    uint64_t round[SYMM_DEVICE_BLOCKS][2][SYMM_DEVICE_RANKS];
+};
+
+struct symm_device_wide_pads {
+    struct symm_device_wide_channel channel[SYMM_CHANNELS];
 };
 
 /*
@@ -87,6 +101,11 @@ struct symm_ring {
     uint64_t reserved_too[7];
 };
 
+struct symm_host_words {
+    uint64_t signals[SYMM_MAX_LOCAL_RANKS][SYMM_SIGNALS];
+    unsigned char rings[SYMM_RINGS_BYTES]; /* [sender] struct symm_ring */
+};
+
 /* Sleepers on words of this pad; a hint, written by any rank. */
 struct symm_wake {
     uint32_t sleepers;
@@ -98,12 +117,15 @@ struct symm_pad {
         struct symm_channel channel[SYMM_HOST_CHANNELS]; /* host backend */
         struct symm_device_pads device;                  /* CUDA backend */
     };
-    uint64_t signals[SYMM_MAX_LOCAL_RANKS][SYMM_SIGNALS]; /* [sender]: tag, count */
+    /* The host backend alone has rings, and a team of it at most SYMM_MAX_LOCAL_RANKS senders. */
+    union {
+        uint64_t signals[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* [sender]: tag, count */
+        struct symm_host_words host;
+    };
     /* The last two: for signals, and for the owner's wait for its own and peers' rings. */
     struct symm_wake wake[SYMM_HOST_CHANNELS + 2];
     uint64_t rung; /* counts wakes of that wait; written by any rank */
     uint64_t reserved[7];
-    unsigned char rings[SYMM_RINGS_BYTES]; /* [sender] struct symm_ring */
 };
 
 /* ---- A team as kernels see it ---------------------------------------------------- */
@@ -141,23 +163,25 @@ struct symm_device_record {
     uint32_t channel; /* SYMM_CHANNELS: a one-sided signal, or an exchange */
     uint32_t tag;     /* of the call that failed */
     uint32_t counter; /* its call number, or the signal's count */
-    uint32_t missing; /* bit m: member m had not arrived */
     uint32_t signal;  /* SYMM_SIGNALS: an exchange (symm/device_exchange.h) */
+    uint32_t missing[SYMM_MEMBER_WORDS]; /* bit m % 32 of [m / 32]: m had not arrived */
+    uint32_t reserved[6];
     uint64_t seen[SYMM_DEVICE_RANKS]; /* last words read, by member */
     uint64_t peeked; /* a word of the device that the host has asked for */
-    uint32_t reserved[6];
+    uint64_t reserved_too[7];
 };
 
-/* All that device code needs of a team. symm_team_device gives a copy in device memory. */
+/* All that device code needs of a team. symm_team_device gives a copy in device memory. The bases
+ * are last: kernels for few ranks get the beginning alone (kernels/cuda/port.cuh). */
 struct symm_device_team {
     uint32_t layout; /* SYMM_DEVICE_LAYOUT */
     int32_t rank, size;
     uint32_t reserved;
-    uint64_t timeout;              /* nanoseconds that a wait may last */
-    uint64_t pad;                  /* offset of the pad in every heap */
-    char *base[SYMM_DEVICE_RANKS]; /* heap of each member, as mapped here */
+    uint64_t timeout; /* nanoseconds that a wait may last */
+    uint64_t pad;     /* offset of the pad in every heap */
     struct symm_device_state *state;
     struct symm_device_record *record;
+    char *base[SYMM_DEVICE_RANKS]; /* heap of each member, as mapped here */
 };
 
 #if defined(__cplusplus)
@@ -170,7 +194,11 @@ SYMM_LAYOUT_ASSERT(sizeof(struct symm_slot) == SYMM_SLOT_BYTES);
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_pads) <=
                    SYMM_HOST_CHANNELS * sizeof(struct symm_channel));
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_pad) <= SYMM_PAD_BYTES);
-SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_record) == 128);
+SYMM_LAYOUT_ASSERT(SYMM_MEMBER_WORDS * 32 >= SYMM_DEVICE_RANKS);
+SYMM_LAYOUT_ASSERT((SYMM_DEVICE_RANKS - SYMM_MAX_LOCAL_RANKS) * SYMM_SIGNALS * 8 <=
+                   SYMM_RINGS_BYTES);
+SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_wide_pads) % 4096 == 0);
+SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_record) % 64 == 0);
 
 #ifdef __cplusplus
 }

@@ -41,10 +41,16 @@ template <int N> struct to_all {
 
     SYMM_DEVICE void full(uint64_t i, const struct symm_packet &packet) const
     {
+#if defined(SYMM_WIDE)
+        SYMM_NO_UNROLL
+        for (uint32_t k = 1; k < ranks<N>(args); k++)
+            symm_port_store_packet((struct symm_packet *)at(k) + i, packet);
+#else
         SYMM_UNROLL
-        for (uint32_t k = 1; k < (N > 0 ? N : SYMM_DEVICE_RANKS); k++)
+        for (uint32_t k = 1; k < (N > 0 ? N : SYMM_FEW_RANKS); k++)
             if (k < ranks<N>(args))
                 symm_port_store_packet((struct symm_packet *)at(k) + i, packet);
+#endif
         symm_port_store_packet((struct symm_packet *)at(0) + i, packet);
     }
 

@@ -22,7 +22,7 @@
 #include "kernels/cuda/packet.cuh"
 
 template <class LINES, int SIZE> struct two_shot {
-    static constexpr uint32_t most = SIZE ? SIZE : SYMM_DEVICE_RANKS;
+    static constexpr uint32_t most = SIZE ? SIZE : SYMM_FEW_RANKS;
     typedef typename LINES::value value;
 
     uint32_t size, rank, element, room; /* room: packets of one sender in one phase */
@@ -41,7 +41,8 @@ template <class LINES, int SIZE> struct two_shot {
     {
     }
 
-    SYMM_DEVICE uint32_t member(uint32_t i) const /* i ranks after this one, modulo the size */
+    SYMM_DEVICE uint32_t
+    member(uint32_t i) const /* i ranks after this one, modulo the size */
     {
         return rank + i < size ? rank + i : rank + i - size;
     }

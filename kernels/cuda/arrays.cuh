@@ -75,7 +75,7 @@ struct symm_by_offset {
 
 /* A block's copy of its call's entry; shared memory. */
 struct symm_pointers {
-    uint64_t in[SYMM_DEVICE_RANKS], out[SYMM_DEVICE_RANKS];
+    uint64_t in[SYMM_FEW_RANKS], out[SYMM_FEW_RANKS];
     uint64_t bits; /* in_bits, out_bits */
 };
 
@@ -99,7 +99,7 @@ struct symm_at_pointer {
 SYMM_COLD void symm_pointers_refuse(const struct symm_cuda_args &args, uint32_t call)
 {
     symm_port_store32_relaxed(&symm_record_of(args)->pointers, 1 + args.pointers->call);
-    symm_round_fail(args, call, (uint32_t)-SYMM_ERR_ABORTED, 0);
+    symm_round_fail(args, call, (uint32_t)-SYMM_ERR_ABORTED, SYMM_NO_MEMBERS);
 }
 
 struct symm_by_pointer {

@@ -2,7 +2,7 @@
 /*
  * barrier.cu - every rank has arrived, and what it put before is visible.
  *
- * One block, one round: thread m stores the round's word into member m's pad and polls its
+ * One block, one round: thread m (of more members than threads also those m + 32, m + 64) stores the round's word into member m's pad and polls its
  * own slot of member m (acquire). The word is a release: all stores of earlier kernels of
  * this stream go before it, those at peers too, for which other collectives do not wait. A
  * member's word is there only if its stream has reached the barrier. The slot alternates by
@@ -22,5 +22,5 @@ SYMM_KERNEL(symm_barrier_copy_in_any)
     /* after it, since the release would wait until the call word had arrived */
     symm_round_announce(args, &round);
     symm_round_close(args, &round);
-    symm_round_wait(args, &round, ~0u, true);
+    symm_round_wait(args, &round, SYMM_ALL_MEMBERS, true);
 }

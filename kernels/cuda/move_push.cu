@@ -86,7 +86,7 @@ SYMM_KERNEL_ARRAYS(symm_all_gather_push_any)
                 16 ==
             0 &&
         arrays.out_alike();
-    struct symm_round round = symm_round_begin(args, arrays, ~0u);
+    struct symm_round round = symm_round_begin(args, arrays, SYMM_ALL_MEMBERS);
     struct batch batch;
 
     if (whole) /* in flight during the entry barrier */
@@ -197,7 +197,7 @@ struct relay {
      * own output. */
     SYMM_DEVICE void send(struct symm_round *round) const
     {
-        const uint32_t others = ~(1u << args.root);
+        const symm_members others = symm_members_but((uint32_t)args.root);
         const char *in = (const char *)args.in;
 
         symm_round_wait(args, round, others);
@@ -226,7 +226,7 @@ struct relay {
         SYMM_NO_UNROLL
         for (uint32_t c = 0; c < parts; c++) {
             symm_round_next(round);
-            symm_round_wait(args, round, 1u << root);
+            symm_round_wait(args, round, symm_member(root));
             if (threadIdx.x == 0 && c + 1 < parts && round->ok)
                 symm_round_mark(args, *round, root);
             if (round->ok)
@@ -239,8 +239,8 @@ struct relay {
     SYMM_DEVICE void run(void) const
     {
         const bool root = args.team.rank == args.root;
-        struct symm_round round =
-            symm_round_begin(args, arrays, root ? 0 : 1u << args.root);
+        struct symm_round round = symm_round_begin(
+            args, arrays, root ? SYMM_NO_MEMBERS : symm_member((uint32_t)args.root));
 
         if (root)
             send(&round);

@@ -246,7 +246,7 @@ SYMM_DEVICE bool symm_packet_await(const struct symm_cuda_args &args,
     struct symm_packet packet;
 
     while (!LINES::arrived(packet = symm_port_load_packet(from), round->round))
-        if (!symm_wait_more(args, round->call, &wait, 1u << member))
+        if (!symm_wait_more(args, round->call, &wait, symm_member(member)))
             return false;
     *value = LINES::open(packet);
     return true;
@@ -266,20 +266,20 @@ symm_packets_get(const struct symm_cuda_args &args, const struct symm_round *rou
 {
     struct symm_wait wait = {};
     struct symm_packet packet[MOST];
-    uint32_t missing;
+    symm_members missing;
 
     for (;;) {
         SYMM_UNROLL
         for (uint32_t r = 0; r < MOST; r++)
             if (r != rank && (SIZE || r < size))
                 packet[r] = symm_port_load_packet(from + (uint64_t)r * stride);
-        missing = 0;
+        missing = SYMM_NO_MEMBERS;
         SYMM_UNROLL
         for (uint32_t r = 0; r < MOST; r++)
             if (r != rank && (SIZE || r < size) &&
                 !LINES::arrived(packet[r], round->round))
-                missing |= 1u << r;
-        if (missing == 0)
+                symm_members_add(&missing, r);
+        if (!symm_members_any(missing))
             break;
         if (!symm_wait_more(args, round->call, &wait, missing))
             return false;
@@ -308,19 +308,19 @@ symm_packets_poll(const struct symm_cuda_args &args, const struct symm_round *ro
                   struct symm_packet (&packet)[COUNT])
 {
     struct symm_wait wait = {};
-    uint32_t missing;
+    symm_members missing;
 
     for (;;) {
         SYMM_UNROLL
         for (uint32_t i = 0; i < COUNT; i++)
             if (awaited(i))
                 packet[i] = symm_port_load_packet(from(i));
-        missing = 0;
+        missing = SYMM_NO_MEMBERS;
         SYMM_UNROLL
         for (uint32_t i = 0; i < COUNT; i++)
             if (awaited(i) && !LINES::arrived(packet[i], round->round))
-                missing |= 1u << member(i);
-        if (missing == 0)
+                symm_members_add(&missing, member(i));
+        if (!symm_members_any(missing))
             break;
         if (!symm_wait_more(args, round->call, &wait, missing))
             return false;

@@ -9,6 +9,10 @@
  * blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync, __any_sync and its
  * like, and simt_relax() for a poll that found nothing.
  *
+ * With SYMM_WIDE a file's kernels are those for teams of more than SYMM_FEW_RANKS, and their names
+ * end with _wide: NAME_wide.cu is NAME.cu once more. Kernels for few ranks get the beginning of
+ * symm_cuda_args alone (SYMM_FEW_ARGS_BYTES), so that a launch passes no more than they need.
+ *
  * SYMM_KERNEL(name) { ... } is a kernel for blocks of up to SYMM_MAX_BLOCK threads, and
  * SYMM_KERNEL_OF(name, n) one for up to n; the one argument is `args`. Their last act is
  * symm_kernel_done. SYMM_KERNEL_BARE(name), for calls that take no channel, has nothing added.
@@ -24,9 +28,16 @@
 #ifndef SYMM_KERNELS_CUDA_PORT_CUH
 #define SYMM_KERNELS_CUDA_PORT_CUH
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/cuda_launch.h"
+
+#if defined(SYMM_WIDE)
+#define SYMM_KERNEL_NAME(name) name##_wide
+#else
+#define SYMM_KERNEL_NAME(name) name
+#endif
 
 #define SYMM_DEVICE    __device__ __forceinline__
 #define SYMM_MAX_BLOCK 512 /* threads of a block that take data; a multiple of 32 */
@@ -38,7 +49,7 @@
 #if !defined(SYMM_KERNEL)
 #define SYMM_KERNEL(name)                                                              \
     static void name##_body(const struct symm_cuda_args &args);                        \
-    extern "C" __attribute__((visibility("default"))) void name(                       \
+    extern "C" __attribute__((visibility("default"))) void SYMM_KERNEL_NAME(name)(     \
         const struct symm_cuda_args args)                                              \
     {                                                                                  \
         name##_body(args);                                                             \
@@ -48,7 +59,7 @@
 #endif
 #if !defined(SYMM_KERNEL_BARE)
 #define SYMM_KERNEL_BARE(name)                                                         \
-    extern "C" __attribute__((visibility("default"))) void name(                       \
+    extern "C" __attribute__((visibility("default"))) void SYMM_KERNEL_NAME(name)(     \
         const struct symm_cuda_args args)
 #endif
 #define SYMM_KERNEL_OF(name, threads) SYMM_KERNEL(name)
@@ -58,21 +69,37 @@
 #define SYMM_UNROLL_BY(times)
 #define SYMM_NO_UNROLL
 #else
+#if defined(SYMM_WIDE)
+typedef struct symm_cuda_args symm_parameter;
+#else
+struct symm_parameter {
+    uint64_t word[SYMM_FEW_ARGS_BYTES / 8];
+};
+static_assert(SYMM_FEW_ARGS_BYTES % 8 == 0, "its last member is a pointer");
+#endif
+#define SYMM_ARGS_OF(parameter) (*(const struct symm_cuda_args *)&(parameter))
 #define SYMM_KERNEL_OF(name, threads)                                                  \
     static __device__ __forceinline__ void name##_body(                                \
         const struct symm_cuda_args &args);                                            \
     extern "C" __global__ void __launch_bounds__(threads, 1)                           \
-        name(const __grid_constant__ struct symm_cuda_args args)                       \
+        SYMM_KERNEL_NAME(name)(const __grid_constant__ symm_parameter parameter)       \
     {                                                                                  \
-        name##_body(args);                                                             \
-        symm_kernel_done(args);                                                        \
+        name##_body(SYMM_ARGS_OF(parameter));                                          \
+        symm_kernel_done(SYMM_ARGS_OF(parameter));                                     \
     }                                                                                  \
     static __device__ __forceinline__ void name##_body(                                \
         const struct symm_cuda_args &args)
 #define SYMM_KERNEL(name) SYMM_KERNEL_OF(name, SYMM_MAX_BLOCK)
 #define SYMM_KERNEL_BARE(name)                                                         \
+    static __device__ __forceinline__ void name##_body(                                \
+        const struct symm_cuda_args &args);                                            \
     extern "C" __global__ void __launch_bounds__(SYMM_MAX_BLOCK, 1)                    \
-        name(const __grid_constant__ struct symm_cuda_args args)
+        SYMM_KERNEL_NAME(name)(const __grid_constant__ symm_parameter parameter)       \
+    {                                                                                  \
+        name##_body(SYMM_ARGS_OF(parameter));                                          \
+    }                                                                                  \
+    static __device__ __forceinline__ void name##_body(                                \
+        const struct symm_cuda_args &args)
 #define SYMM_COLD             static __device__ __noinline__ /* rare: its code is out of the way */
 #define SYMM_CONSTANT         __host__ __device__ constexpr
 #define SYMM_UNROLL           _Pragma("unroll")

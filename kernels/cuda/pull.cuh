@@ -19,6 +19,12 @@
 
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/round.cuh"
+#if defined(SYMM_WIDE)
+#include "kernels/cuda/column.cuh"
+
+#define SYMM_PULL_GROUP                                                                \
+    24 /* packets of ranks that a thread loads before it uses the first */
+#endif
 
 #define SYMM_COPY_LINES 4 /* that a thread loads before it stores the first */
 
@@ -169,7 +175,7 @@ template <int DTYPE, int N> struct symm_pull_sum {
         if (from.aligned() && aligned) {
             uint64_t whole = symm_least(end, bytes / 16);
 
-            if (N < SYMM_DEVICE_RANKS)
+            if (N < SYMM_FEW_RANKS)
                 i = full<2>(args, from, i, step, whole, to);
             i = full<1>(args, from, i, step, whole, to);
         }
@@ -186,6 +192,67 @@ template <int DTYPE, int N> struct symm_pull_sum {
     }
 };
 
+#if defined(SYMM_WIDE)
+
+/* Any dtype, op and size, for blocks of one warp: a thread loads its packet of all ranks, some at a
+ * time, the next rank's first, into its column of shared memory, and sums it there. */
+template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
+    template <class FROM>
+    static SYMM_DEVICE void load(const struct symm_cuda_args &args, const FROM &from,
+                                 uint64_t i, uint64_t bytes, bool whole)
+    {
+        const uint32_t element = symm_element_size(args.dtype);
+        const uint32_t n = (uint32_t)args.team.size;
+
+        SYMM_NO_UNROLL
+        for (uint32_t k = 0; k < n; k += SYMM_PULL_GROUP) {
+            struct symm_packet packets[SYMM_PULL_GROUP];
+
+            SYMM_UNROLL
+            for (uint32_t u = 0; u < SYMM_PULL_GROUP; u++)
+                if (whole && k + u < n)
+                    packets[u] = symm_port_load_packet(
+                        symm_packet_at(from.at(symm_peer_after(args, k + u)), i));
+            SYMM_UNROLL
+            for (uint32_t u = 0; u < SYMM_PULL_GROUP; u++)
+                if (whole && k + u < n)
+                    symm_column_put(symm_peer_after(args, k + u),
+                                    symm_packet_unit(packets[u], 0),
+                                    symm_packet_unit(packets[u], 1));
+        }
+        SYMM_NO_UNROLL
+        for (uint32_t r = 0; r < n && !whole; r++) {
+            const uint64_t at = 16 * i;
+            const uint64_t low =
+                symm_unit_gather(from.at(r), at, bytes, element, false);
+
+            symm_column_put(
+                r, low, symm_unit_gather(from.at(r), at + 8, bytes, element, false));
+        }
+    }
+
+    template <class FROM, class TO>
+    static SYMM_DEVICE void run(const struct symm_cuda_args &args, const FROM &from,
+                                uint64_t bytes, uint64_t first, uint64_t step,
+                                uint64_t end, bool aligned, const TO &to)
+    {
+        SYMM_NO_UNROLL
+        for (uint64_t i = first; i < end; i += step) {
+            const bool whole = aligned && from.aligned() && 16 * i + 16 <= bytes;
+            struct symm_packet packet;
+
+            load(args, from, i, bytes, whole);
+            packet = symm_column_packet(args);
+            if (whole)
+                to.full(i, packet);
+            else
+                to.part(i, packet);
+        }
+    }
+};
+
+#else
+
 /* Any dtype, op and size: the ranks' packets are loaded into registers all at once and pass
  * through shared memory, each thread's own column, where they can be indexed. */
 template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
@@ -194,18 +261,17 @@ template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
                                 uint64_t bytes, uint64_t first, uint64_t step,
                                 uint64_t end, bool aligned, const TO &to)
     {
-        __shared__ uint64_t units[SYMM_DEVICE_RANKS][SYMM_MAX_BLOCK];
+        __shared__ uint64_t units[SYMM_FEW_RANKS][SYMM_MAX_BLOCK];
         const uint32_t element = symm_element_size(args.dtype), t = threadIdx.x;
         const int n = args.team.size;
 
         SYMM_NO_UNROLL
         for (uint64_t i = first; i < end; i += step) {
             const bool whole = aligned && from.aligned() && 16 * i + 16 <= bytes;
-            uint64_t now[SYMM_DEVICE_RANKS], later[SYMM_DEVICE_RANKS], low = 0,
-                                                                       high = 0;
+            uint64_t now[SYMM_FEW_RANKS], later[SYMM_FEW_RANKS], low = 0, high = 0;
 
             SYMM_UNROLL
-            for (int r = 0; r < SYMM_DEVICE_RANKS; r++) {
+            for (int r = 0; r < SYMM_FEW_RANKS; r++) {
                 if (whole && r < n) {
                     struct symm_packet packet =
                         symm_port_load_packet(symm_packet_at(from.at(r), i));
@@ -218,7 +284,7 @@ template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
             for (int h = 0; h < 2; h++) {
                 if (whole) {
                     SYMM_UNROLL
-                    for (int r = 0; r < SYMM_DEVICE_RANKS; r++) {
+                    for (int r = 0; r < SYMM_FEW_RANKS; r++) {
                         if (r < n)
                             units[r][t] = now[r];
                         now[r] = later[r];
@@ -241,6 +307,8 @@ template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
         }
     }
 };
+
+#endif
 
 /* A sum's result in one array of own memory. */
 struct symm_to_array {

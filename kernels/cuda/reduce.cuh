@@ -20,6 +20,9 @@
 #define SYMM_DTYPE_ANY (-1) /* known at run time only, with op and size */
 
 /* X(name, dtype, n): an algorithm's hot kernels, which sum a common type over n ranks. */
+#if defined(SYMM_WIDE)
+#define SYMM_HOT_MAP(X)
+#else
 #define SYMM_HOT_MAP(X)                                                                \
     X(bfloat16_n2, SYMM_BFLOAT16, 2)                                                   \
     X(bfloat16_n4, SYMM_BFLOAT16, 4)                                                   \
@@ -30,6 +33,7 @@
     X(float32_n2, SYMM_FLOAT32, 2)                                                     \
     X(float32_n4, SYMM_FLOAT32, 4)                                                     \
     X(float32_n8, SYMM_FLOAT32, 8)
+#endif
 
 template <bool CHOICE, class A, class B> struct symm_pick {
     typedef A type;

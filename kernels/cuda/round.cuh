@@ -72,6 +72,7 @@
 #ifndef SYMM_KERNELS_CUDA_ROUND_CUH
 #define SYMM_KERNELS_CUDA_ROUND_CUH
 
+#include "kernels/cuda/members.cuh"
 #include "kernels/cuda/port.cuh"
 
 #if !defined(SYMM_POLLS)
@@ -94,12 +95,23 @@ struct symm_wait {
 
 /* ---- Where things are ------------------------------------------------------------ */
 
-SYMM_DEVICE struct symm_device_channel *
-symm_channel_of(const struct symm_cuda_args &args, uint32_t member)
-{
-    struct symm_pad *pad = (struct symm_pad *)(args.team.base[member] + args.team.pad);
+#if defined(SYMM_WIDE)
+typedef struct symm_device_wide_channel symm_words;
+#else
+typedef struct symm_device_channel symm_words;
+#endif
 
-    return &pad->device.channel[args.channel];
+SYMM_DEVICE symm_words *symm_channel_of(const struct symm_cuda_args &args,
+                                        uint32_t member)
+{
+    char *pad = args.team.base[member] + args.team.pad;
+
+#if defined(SYMM_WIDE)
+    return &((struct symm_device_wide_pads *)(pad + SYMM_PAD_BYTES))
+                ->channel[args.channel];
+#else
+    return &((struct symm_pad *)pad)->device.channel[args.channel];
+#endif
 }
 
 SYMM_DEVICE uint32_t *symm_failed_of(const struct symm_cuda_args &args)
@@ -121,7 +133,7 @@ SYMM_DEVICE struct symm_cuda_clock *symm_clock_of(const struct symm_cuda_args &a
 }
 
 SYMM_DEVICE void symm_round_record(const struct symm_cuda_args &args, uint32_t call,
-                                   uint32_t status, uint32_t missing)
+                                   uint32_t status, symm_members missing)
 {
     struct symm_device_record *record = args.team.record;
 
@@ -130,10 +142,14 @@ SYMM_DEVICE void symm_round_record(const struct symm_cuda_args &args, uint32_t c
     symm_port_store32_relaxed(&record->channel, args.channel);
     symm_port_store32_relaxed(&record->tag, args.tag);
     symm_port_store32_relaxed(&record->counter, call);
-    symm_port_store32_relaxed(&record->missing, missing);
     symm_port_store32_relaxed(&record->signal, (uint32_t)args.signal);
-    symm_port_store32_relaxed(&symm_record_of(args)->held_up,
-                              symm_port_load32_relaxed(&symm_clock_of(args)->held_up));
+    SYMM_UNROLL
+    for (uint32_t w = 0; w < SYMM_WORDS_OF_SET; w++) {
+        symm_port_store32_relaxed(&record->missing[w], symm_members_word(missing, w));
+        symm_port_store32_relaxed(
+            &symm_record_of(args)->held_up[w],
+            symm_port_load32_relaxed(&symm_clock_of(args)->held_up[w]));
+    }
     SYMM_NO_UNROLL
     for (int m = 0; m < args.team.size; m++)
         symm_port_store64_relaxed(
@@ -148,7 +164,7 @@ SYMM_DEVICE void symm_round_cancel(const struct symm_cuda_args &args, uint32_t c
 {
     SYMM_NO_UNROLL
     for (int m = 0; m < args.team.size; m++) {
-        struct symm_device_channel *pad = symm_channel_of(args, (uint32_t)m);
+        symm_words *pad = symm_channel_of(args, (uint32_t)m);
 
         symm_port_store64_relaxed(&pad->call[call & 1][args.team.rank],
                                   symm_device_word(0, call));
@@ -159,7 +175,7 @@ SYMM_DEVICE void symm_round_cancel(const struct symm_cuda_args &args, uint32_t c
 
 /* status: minus the symm_status. */
 SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t call,
-                                 uint32_t status, uint32_t missing)
+                                 uint32_t status, symm_members missing)
 {
     if (status != (uint32_t)-SYMM_ERR_MISMATCH)
         symm_round_cancel(args, call);
@@ -177,19 +193,19 @@ SYMM_DEVICE bool symm_cancelled(uint64_t word, uint32_t call)
 
 /* Those of `members` whose hosts have queued this call; 0 where launches are not counted (a
  * replayed graph). */
-SYMM_DEVICE uint32_t symm_round_queued(const struct symm_cuda_args &args,
-                                       uint32_t members)
+SYMM_DEVICE symm_members symm_round_queued(const struct symm_cuda_args &args,
+                                           symm_members members)
 {
     const uint32_t *queued = symm_record_of(args)->queued[args.channel];
-    uint32_t found = 0;
+    symm_members found = SYMM_NO_MEMBERS;
 
     if (args.sequence == 0)
-        return 0;
+        return SYMM_NO_MEMBERS;
     SYMM_NO_UNROLL
     for (int m = 0; m < args.team.size; m++)
-        if ((members >> m & 1) &&
+        if (symm_members_has(members, (uint32_t)m) &&
             (int32_t)(symm_port_load32_relaxed(&queued[m]) - args.sequence) >= 0)
-            found |= 1u << m;
+            symm_members_add(&found, (uint32_t)m);
     return found;
 }
 
@@ -200,13 +216,15 @@ SYMM_DEVICE uint32_t symm_round_queued(const struct symm_cuda_args &args,
  * the time, until args.limit after the clock's start.
  */
 SYMM_DEVICE uint64_t symm_round_deadline(const struct symm_cuda_args &args,
-                                         uint32_t call, uint32_t absent)
+                                         uint32_t call, symm_members absent)
 {
     struct symm_cuda_clock *clock = symm_clock_of(args);
-    const uint32_t queued = symm_round_queued(args, absent);
+    const symm_members queued = symm_round_queued(args, absent);
     uint64_t now = symm_port_now(), end;
 
-    symm_port_store32_relaxed(&clock->held_up, queued);
+    SYMM_UNROLL
+    for (uint32_t w = 0; w < SYMM_WORDS_OF_SET; w++)
+        symm_port_store32_relaxed(&clock->held_up[w], symm_members_word(queued, w));
     /* acquire: pairs with the release below, of a thread of this kernel */
     if (symm_port_load32_acquire(&clock->call) != call ||
         symm_port_load64_relaxed(&clock->end) == 0) {
@@ -214,7 +232,7 @@ SYMM_DEVICE uint64_t symm_round_deadline(const struct symm_cuda_args &args,
         symm_port_store64_relaxed(&clock->end, now + args.team.timeout);
         symm_port_store32_release(&clock->call, call);
     }
-    if (absent != 0 && queued == absent) {
+    if (symm_members_any(absent) && symm_members_same(queued, absent)) {
         if (now >= symm_port_load64_relaxed(&clock->begin) + args.limit)
             return 0;
         symm_port_store64_relaxed(&clock->end, now + args.team.timeout);
@@ -228,11 +246,12 @@ SYMM_DEVICE uint64_t symm_round_deadline(const struct symm_cuda_args &args,
  * ended now; then the failure has been reported. `awaited`: bits of the members waited for.
  */
 SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t call,
-                                   uint64_t deadline, uint32_t awaited)
+                                   uint64_t deadline, symm_members awaited)
 {
-    const struct symm_device_channel *own =
-        symm_channel_of(args, (uint32_t)args.team.rank);
-    uint32_t absent = 0, other = 0, gone = 0, status;
+    const symm_words *own = symm_channel_of(args, (uint32_t)args.team.rank);
+    symm_members absent = SYMM_NO_MEMBERS, other = SYMM_NO_MEMBERS,
+                 gone = SYMM_NO_MEMBERS;
+    uint32_t status;
 
     status = symm_port_load32_relaxed(symm_failed_of(args));
     if (status == 0)
@@ -252,25 +271,26 @@ SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t c
         if (m == args.team.rank)
             continue;
         if (symm_cancelled(word, call))
-            gone |= 1u << m;
+            symm_members_add(&gone, (uint32_t)m);
         else if ((uint32_t)word != call || word == 0)
-            absent |= 1u << m;
+            symm_members_add(&absent, (uint32_t)m);
         else if (word != symm_device_word(args.tag, call))
-            other |= 1u << m;
+            symm_members_add(&other, (uint32_t)m);
     }
-    if (other != 0)
+    if (symm_members_any(other))
         status = (uint32_t)-SYMM_ERR_MISMATCH, awaited = other;
-    else if (gone != 0 && absent == 0)
+    else if (symm_members_any(gone) && !symm_members_any(absent))
         status = (uint32_t)-SYMM_ERR_ABORTED, awaited = gone;
-    else if (absent != 0)
+    else if (symm_members_any(absent))
         awaited = absent;
-    if (status == 0 && gone == 0) {
+    if (status == 0 && !symm_members_any(gone)) {
         status = symm_port_load32_relaxed(&args.team.record->abort);
         if (status != 0) {
             symm__device_halt(&args.team, status);
-            awaited = 0;
+            awaited = SYMM_NO_MEMBERS;
         } else {
-            if (absent != 0 || deadline == 0 || symm_port_now() >= deadline)
+            if (symm_members_any(absent) || deadline == 0 ||
+                symm_port_now() >= deadline)
                 deadline = symm_round_deadline(args, call, absent);
             if (deadline != 0)
                 return deadline;
@@ -284,7 +304,7 @@ SYMM_COLD uint64_t symm_round_poll(const struct symm_cuda_args &args, uint32_t c
 
 /* After an unsuccessful poll. False: the wait ends. */
 SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call,
-                                struct symm_wait *wait, uint32_t awaited)
+                                struct symm_wait *wait, symm_members awaited)
 {
     symm_port_relax();
     if (++wait->polls < SYMM_POLLS)
@@ -357,10 +377,11 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args,
     if ((args.flags & SYMM_CUDA_BEFORE) && failed == 0) {
         failed = symm_round_before(args);
         if (failed != 0)
-            symm_round_fail(args, round.call, failed, 0);
+            symm_round_fail(args, round.call, failed, SYMM_NO_MEMBERS);
     }
     round.ok = failed == 0;
-    if (failed != 0 && args.result) /* every thread that stops stores it: others may not see it */
+    if (failed != 0 &&
+        args.result) /* every thread that stops stores it: others may not see it */
         symm_port_store32_relaxed(args.result, failed);
     return round;
 }
@@ -376,10 +397,14 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args)
 SYMM_DEVICE void symm_round_tell(const struct symm_cuda_args &args,
                                  const struct symm_round &round, uint32_t thread)
 {
-    if (blockIdx.x == 0 && thread < (uint32_t)args.team.size && round.ok)
-        symm_port_store64_relaxed(
-            &symm_channel_of(args, thread)->call[round.call & 1][args.team.rank],
-            symm_device_word(args.tag, round.call));
+    if (blockIdx.x != 0)
+        return;
+    symm_each_member(args, thread, [&](uint32_t m) {
+        if (round.ok)
+            symm_port_store64_relaxed(
+                &symm_channel_of(args, m)->call[round.call & 1][args.team.rank],
+                symm_device_word(args.tag, round.call));
+    });
 }
 
 SYMM_DEVICE void symm_round_announce(const struct symm_cuda_args &args,
@@ -400,20 +425,27 @@ SYMM_DEVICE uint32_t symm_round_next(struct symm_round *round)
 SYMM_DEVICE void symm_round_meet(const struct symm_cuda_args &args,
                                  struct symm_round *round, uint32_t warp)
 {
-    uint32_t m = threadIdx.x - 32 * warp;
-    const uint64_t *word;
+    const uint32_t lane = threadIdx.x - 32 * warp;
+    const uint64_t *words;
     struct symm_wait wait = {};
 
 #if defined(                                                                           \
     SYMM_PLANT_EARLY) /* for tests: a rank that is done does not wait for the others */
     return;
 #endif
-    if (blockIdx.x != 0 || m >= SYMM_WARP)
+    if (blockIdx.x != 0 || lane >= SYMM_WARP)
         return;
-    word = &symm_channel_of(args, (uint32_t)args.team.rank)->call[round->call & 1][m];
-    while (m < (uint32_t)args.team.size && round->ok &&
-           symm_port_load64_relaxed(word) != symm_device_word(args.tag, round->call))
-        round->ok = symm_wait_more(args, round->call, &wait, 1u << m);
+    words = symm_channel_of(args, (uint32_t)args.team.rank)->call[round->call & 1];
+    SYMM_UNROLL
+    for (uint32_t k = 0; k < SYMM_WARPS_OF_RANKS; k++) {
+        const uint32_t m = lane + SYMM_WARP * k;
+        const uint64_t *word = &words[m];
+
+        while (m < (uint32_t)args.team.size && round->ok &&
+               symm_port_load64_relaxed(word) !=
+                   symm_device_word(args.tag, round->call))
+            round->ok = symm_wait_more(args, round->call, &wait, symm_member(m));
+    }
     __syncwarp();
     symm_round_trigger(args);
 }
@@ -514,46 +546,54 @@ SYMM_DEVICE void symm_round_mark(const struct symm_cuda_args &args,
  * call's last wait, for all, which no member has begun and cancelled.
  */
 SYMM_DEVICE void symm_round_arrive(const struct symm_cuda_args &args,
-                                   struct symm_round *round, uint32_t members = ~0u)
+                                   struct symm_round *round,
+                                   symm_members members = SYMM_ALL_MEMBERS)
 {
-    const uint32_t e = symm_round_next(round), m = threadIdx.x;
+    const uint32_t e = symm_round_next(round);
 
     symm_round_agree(args, round); /* a thread arrives for its block */
-    if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok)
-        symm_port_store64_release(&symm_round_words(args, m, e)[args.team.rank],
-                                  symm_device_word(args.tag, e));
+    symm_each_member(args, threadIdx.x, [&](uint32_t m) {
+        if (symm_members_has(members, m) && round->ok)
+            symm_port_store64_release(&symm_round_words(args, m, e)[args.team.rank],
+                                      symm_device_word(args.tag, e));
+    });
 }
 
-SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
-                                 struct symm_round *round, uint32_t members = ~0u,
-                                 bool last = false)
+/* The same for one member. False: the wait has failed. */
+SYMM_DEVICE bool symm_round_await(const struct symm_cuda_args &args,
+                                  const struct symm_round &round, uint32_t m, bool last)
 {
-    const uint32_t e = round->round, m = threadIdx.x;
+    const uint32_t e = round.round;
     struct symm_wait wait = {};
     const uint64_t *word;
     uint64_t seen, begun = 0;
 
-    if (m < (uint32_t)args.team.size && (members >> m & 1) && round->ok) {
-        if (last) /* on its way while the words are polled */
-            begun = symm_port_load64_relaxed(
-                &symm_channel_of(args, (uint32_t)args.team.rank)
-                     ->call[round->call & 1][m]);
-        word = &symm_round_words(args, (uint32_t)args.team.rank, e)[m];
-        while ((seen = symm_port_load64_acquire(word)) !=
-               symm_device_word(args.tag, e)) {
-            bool other = (uint32_t)seen == e && seen >> 32 != 0;
+    if (last) /* on its way while the words are polled */
+        begun = symm_port_load64_relaxed(
+            &symm_channel_of(args, (uint32_t)args.team.rank)->call[round.call & 1][m]);
+    word = &symm_round_words(args, (uint32_t)args.team.rank, e)[m];
+    while ((seen = symm_port_load64_acquire(word)) != symm_device_word(args.tag, e)) {
+        bool other = (uint32_t)seen == e && seen >> 32 != 0;
 
-            if (other)
-                symm_round_fail(args, round->call, (uint32_t)-SYMM_ERR_MISMATCH,
-                                1u << m);
-            if (other || !symm_wait_more(args, round->call, &wait, 1u << m)) {
-                round->ok = false;
-                break;
-            }
-        }
-        if (symm_cancelled(begun, round->call) && round->ok)
-            round->ok = symm_round_poll(args, round->call, 0, 1u << m) != 0;
+        if (other)
+            symm_round_fail(args, round.call, (uint32_t)-SYMM_ERR_MISMATCH,
+                            symm_member(m));
+        if (other || !symm_wait_more(args, round.call, &wait, symm_member(m)))
+            return false;
     }
+    return !symm_cancelled(begun, round.call) ||
+           symm_round_poll(args, round.call, 0, symm_member(m)) != 0;
+}
+
+SYMM_DEVICE void symm_round_wait(const struct symm_cuda_args &args,
+                                 struct symm_round *round,
+                                 symm_members members = SYMM_ALL_MEMBERS,
+                                 bool last = false)
+{
+    symm_each_member(args, threadIdx.x, [&](uint32_t m) {
+        if (symm_members_has(members, m) && round->ok)
+            round->ok = symm_round_await(args, *round, m, last);
+    });
     symm_round_agree(args, round);
     symm_round_trigger(
         args); /* block 0 has read the words of all members, or of those it needs */
@@ -581,21 +621,22 @@ struct symm_round_opener {
  */
 template <class OPEN>
 SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args,
-                                               const OPEN &open, uint32_t members)
+                                               const OPEN &open, symm_members members)
 {
     struct symm_round round = open(args);
-    const uint32_t m = threadIdx.x;
 
     symm_round_next(&round);
-    if (m < (uint32_t)args.team.size && (members >> m & 1) && round.ok)
-        symm_round_mark(args, round, m);
+    symm_each_member(args, threadIdx.x, [&](uint32_t m) {
+        if (symm_members_has(members, m) && round.ok)
+            symm_round_mark(args, round, m);
+    });
     symm_round_announce(args, &round);
     __syncwarp(); /* a failure in a wait stops those that open after it */
     return round;
 }
 
 SYMM_DEVICE struct symm_round symm_round_begin(const struct symm_cuda_args &args,
-                                               uint32_t members = ~0u)
+                                               symm_members members = SYMM_ALL_MEMBERS)
 {
     return symm_round_begin(args, symm_round_opener(), members);
 }
@@ -608,7 +649,7 @@ SYMM_DEVICE struct symm_round symm_round_enter(const struct symm_cuda_args &args
     struct symm_round round;
 
     if (barrier) {
-        round = symm_round_begin(args, open, ~0u);
+        round = symm_round_begin(args, open, SYMM_ALL_MEMBERS);
         symm_round_wait(args, &round);
     } else {
         round = open(args);
@@ -628,7 +669,7 @@ SYMM_DEVICE void symm_round_end(const struct symm_cuda_args &args,
         __syncthreads();
     symm_round_close(args, round);
     if (barrier)
-        symm_round_wait(args, round, ~0u, true);
+        symm_round_wait(args, round, SYMM_ALL_MEMBERS, true);
     else
         symm_round_meet(args, round, 0);
 }

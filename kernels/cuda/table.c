@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * table.c - which CUDA kernel does which collective by which algorithm, with how many
- * blocks and threads, and how a channel's scratch is divided.
+ * blocks and threads.
  *
  * Pure: the answer depends on the query alone, so ranks with equal queries get equal
  * answers. Refuses, by false: combinations without a kernel, teams of more than
@@ -15,7 +15,6 @@
 
 #include "kernels/cuda_launch.h"
 
-#define KIBI            ((uint64_t)1024)
 #define LINE            16u
 #define WARP            32u
 #define MOST_THREADS    512u
@@ -35,12 +34,6 @@
 #define COPY_BLOCKS     32u        /* of a put at most */
 #define COPY_LINES      512u       /* packets for which a put gets a block more */
 
-/* Between the pad and the scratch of the first channel. Where its packets lie decides how far they
- * are from the multiprocessors that poll them. Of 13 places tried on H200, 16 B took 1.61 to
- * 1.69 us and 1 KiB 1.72 to 1.80; without a gap it was 1.69 and 1.77, with this one 1.63 and
- * 1.74. */
-#define SCRATCH_GAP ((uint64_t)2 << 20)
-
 /* How a kernel divides its work, see the heads of the .cu files. */
 enum way {
     WAY_LINE, /* 32 x size x groups threads, a lane for each packet; slot = [sender] */
@@ -56,8 +49,13 @@ enum way {
     WAY_STAGE,     /* the same, through the stage */
     WAY_STREAM,    /* the same, for much data */
     WAY_ROWS, /* row_exchange.cuh: groups of threads that have whole rows; a warp more */
-    WAY_ROWS_TWO, /* the same in two shots */
-    WAY_ONE       /* one block of one warp */
+    WAY_ROWS_TWO,     /* the same in two shots */
+    WAY_COLUMN,       /* blocks of one warp, a lane takes a packet; slot = [sender] */
+    WAY_COLUMN_TWO,   /* the same of a segment; slot = [phase][sender] */
+    WAY_COLUMN_ALL,   /* the same of one sender, in one round; slot = all */
+    WAY_COLUMN_PULL,  /* blocks of one warp, any number of them */
+    WAY_COLUMN_STAGE, /* the same, through the stage */
+    WAY_ONE           /* one block of one warp */
 };
 
 enum data {
@@ -119,6 +117,16 @@ struct entry {
     SIZES(kind, algorithm, way, payload, module, name, BFLOAT16, bfloat16),            \
         SIZES(kind, algorithm, way, payload, module, name, FLOAT16, float16),          \
         SIZES(kind, algorithm, way, payload, module, name, FLOAT32, float32)
+
+/* The same, of teams of more than SYMM_FEW_RANKS. */
+#define WIDE(kind, algorithm, way, payload, data, module, name)                        \
+    {                                                                                  \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, data,              \
+            SYMM_FLOAT32, 0, {"symm_" name "_wide", module "_wide"},                   \
+        {                                                                              \
+            NULL, NULL                                                                 \
+        }                                                                              \
+    }
 
 /* The first entry that fits is taken. */
 static const struct entry entries[] = {
@@ -201,6 +209,57 @@ static const struct entry entries[] = {
         "all_gather_multimem_one_shot"),
 };
 
+/* Kernels for any number of ranks, of which none is by pointer. */
+static const struct entry wide_entries[] = {
+    WIDE(ALL_REDUCE, LL_PUSH, WAY_COLUMN, 8, DATA_ANY, "push",
+         "all_reduce_ll_push_any"),
+    WIDE(ALL_REDUCE, TWO_SHOT_PUSH, WAY_COLUMN_TWO, 16, DATA_FLOAT, "push",
+         "all_reduce_two_shot_push_float"),
+    WIDE(ALL_REDUCE, TWO_SHOT_PUSH, WAY_COLUMN_TWO, 8, DATA_ANY, "push",
+         "all_reduce_two_shot_push_any"),
+    WIDE(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_COLUMN_PULL, 16, DATA_ANY,
+         "all_reduce_inplace", "all_reduce_two_shot_inplace_any"),
+    WIDE(ALL_REDUCE, COPY_IN, WAY_COLUMN_STAGE, 16, DATA_ANY, "copy_in",
+         "all_reduce_copy_in_any"),
+    WIDE(REDUCE_SCATTER, LL_PUSH, WAY_COLUMN, 8, DATA_ANY, "push",
+         "reduce_scatter_ll_push_any"),
+    WIDE(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_COLUMN_PULL, 16, DATA_ANY, "move_pull",
+         "reduce_scatter_one_shot_pull_any"),
+    WIDE(REDUCE_SCATTER, COPY_IN, WAY_COLUMN_STAGE, 16, DATA_ANY, "copy_in",
+         "reduce_scatter_copy_in_any"),
+    WIDE(ALL_GATHER, LL_PUSH, WAY_COLUMN, 8, DATA_ANY, "push",
+         "all_gather_ll_push_any"),
+    WIDE(ALL_GATHER, ONE_SHOT_PULL, WAY_PULL, 16, DATA_ANY, "move_pull",
+         "all_gather_one_shot_pull_any"),
+    WIDE(ALL_GATHER, TWO_SHOT_INPLACE, WAY_PULL, 16, DATA_ANY, "move_push",
+         "all_gather_push_any"),
+    WIDE(ALL_GATHER, COPY_IN, WAY_STAGE, 16, DATA_ANY, "copy_in",
+         "all_gather_copy_in_any"),
+    WIDE(BROADCAST, LL_PUSH, WAY_COLUMN_ALL, 8, DATA_ANY, "push",
+         "broadcast_ll_push_any"),
+    WIDE(BROADCAST, ONE_SHOT_PULL, WAY_PULL, 16, DATA_ANY, "move_pull",
+         "broadcast_one_shot_pull_any"),
+    WIDE(BROADCAST, TWO_SHOT_INPLACE, WAY_PULL, 16, DATA_ANY, "move_push",
+         "broadcast_push_any"),
+    WIDE(BROADCAST, COPY_IN, WAY_STAGE, 16, DATA_ANY, "copy_in",
+         "broadcast_copy_in_any"),
+    WIDE(ALL_TO_ALL, LL_PUSH, WAY_COLUMN, 8, DATA_ANY, "push",
+         "all_to_all_ll_push_any"),
+    WIDE(ALL_TO_ALL, ONE_SHOT_PULL, WAY_PULL, 16, DATA_ANY, "move_pull",
+         "all_to_all_one_shot_pull_any"),
+    WIDE(ALL_TO_ALL, TWO_SHOT_INPLACE, WAY_PULL, 16, DATA_ANY, "move_push",
+         "all_to_all_push_any"),
+    WIDE(ALL_TO_ALL, COPY_IN, WAY_STAGE, 16, DATA_ANY, "copy_in",
+         "all_to_all_copy_in_any"),
+    WIDE(BARRIER, COPY_IN, WAY_ONE, 16, DATA_ANY, "barrier", "barrier_copy_in_any"),
+    WIDE(ALL_REDUCE, MULTIMEM_ONE_SHOT, WAY_PULL, 16, DATA_SWITCH, "multimem",
+         "all_reduce_multimem_one_shot_any"),
+    WIDE(ALL_REDUCE, MULTIMEM_TWO_SHOT, WAY_PULL, 16, DATA_SWITCH, "multimem",
+         "all_reduce_multimem_two_shot_any"),
+    WIDE(ALL_GATHER, MULTIMEM_ONE_SHOT, WAY_PULL, 16, DATA_ANY, "multimem",
+         "all_gather_multimem_one_shot_any"),
+};
+
 /* ---- Shapes ---------------------------------------------------------------------- */
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -232,7 +291,8 @@ static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t packets
 static bool has_segments(const struct entry *entry)
 {
     return entry->way == WAY_TWO_SHOT || entry->way == WAY_TWO_LINE ||
-           entry->way == WAY_TWO_WIDE || entry->way == WAY_ROWS_TWO;
+           entry->way == WAY_TWO_WIDE || entry->way == WAY_ROWS_TWO ||
+           entry->way == WAY_COLUMN_TWO;
 }
 
 /* Packets of one sender that a slot has room for; as symm_slot_packets in the kernels. */
@@ -241,8 +301,9 @@ static uint64_t room_of(const struct symm_cuda_query *query, const struct entry 
     uint64_t slot = entry->payload == 8 ? query->scratch.ll_bytes / LINE / 2
                                         : query->scratch.lamport_bytes / LINE / 3;
 
-    if (entry->way == WAY_BROADCAST || entry->way == WAY_PAIR ||
-        entry->way == WAY_MANY || (entry->way == WAY_ROWS && query->size == 2))
+    if (entry->way == WAY_BROADCAST || entry->way == WAY_COLUMN_ALL ||
+        entry->way == WAY_PAIR || entry->way == WAY_MANY ||
+        (entry->way == WAY_ROWS && query->size == 2))
         return slot; /* of the one sender */
     return slot / (unsigned)query->size / (has_segments(entry) ? 2 : 1);
 }
@@ -396,22 +457,40 @@ static bool shape_of_two_shot(const struct symm_cuda_query *query,
     return true;
 }
 
+/* A warp a block, a lane for each packet of one sender. */
+static bool shape_of_column(const struct symm_cuda_query *query,
+                            const struct entry *entry, struct symm_cuda_shape *shape)
+{
+    const uint64_t room = room_of(query, entry);
+    uint64_t packets = divide_up(query->bytes, entry->payload);
+
+    if (has_segments(entry))
+        packets = divide_up(packets, (unsigned)query->size);
+    if (room < WARP || (entry->way == WAY_COLUMN_ALL && packets > room))
+        return false;
+    shape->threads = WARP;
+    shape->blocks = blocks_for(query, packets, WARP, least(WIDE_BLOCKS, room / WARP));
+    return true;
+}
+
 /* Kernels that stage have room for a packet of each block and rank in half of the stage. */
 static bool shape_of_pull(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
+    const bool column = entry->way == WAY_COLUMN_PULL || entry->way == WAY_COLUMN_STAGE;
     uint64_t packets = divide_up(query->bytes, LINE);
-    uint64_t most = query->bytes <= LATE_BYTES ? LATE_BLOCKS : SYMM_DEVICE_BLOCKS;
+    uint64_t most =
+        query->bytes <= LATE_BYTES && !column ? LATE_BLOCKS : SYMM_DEVICE_BLOCKS;
 
-    if (entry->way != WAY_PULL)
+    if (entry->way != WAY_PULL && entry->way != WAY_COLUMN_PULL)
         most = least(most, STAGE_BLOCKS);
-    if (entry->way == WAY_STAGE)
+    if (entry->way == WAY_STAGE || entry->way == WAY_COLUMN_STAGE)
         most = least(most,
                      query->scratch.stage_bytes / (2 * LINE * (unsigned)query->size));
     if (most == 0)
         return false;
-    shape->threads = MOST_THREADS;
-    shape->blocks = blocks_for(query, packets, PULL_LINES, most);
+    shape->threads = column ? WARP : MOST_THREADS;
+    shape->blocks = blocks_for(query, packets, column ? WARP : PULL_LINES, most);
     return true;
 }
 
@@ -503,8 +582,14 @@ static bool shape_of(const struct symm_cuda_query *query, const struct entry *en
         return shape_of_hop(query, entry, shape);
     case WAY_TWO_SHOT:
         return shape_of_two_shot(query, entry, shape);
+    case WAY_COLUMN:
+    case WAY_COLUMN_TWO:
+    case WAY_COLUMN_ALL:
+        return shape_of_column(query, entry, shape);
     case WAY_PULL:
     case WAY_STAGE:
+    case WAY_COLUMN_PULL:
+    case WAY_COLUMN_STAGE:
         return shape_of_pull(query, entry, shape);
     case WAY_STREAM:
         return shape_of_stream(query, entry, shape);
@@ -543,12 +628,16 @@ bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
                             struct symm_cuda_kernel *kernel,
                             struct symm_cuda_shape *shape)
 {
+    const bool wide = query->size > SYMM_FEW_RANKS;
+    const struct entry *list = wide ? wide_entries : entries;
+    const size_t count = wide ? sizeof(wide_entries) / sizeof(wide_entries[0])
+                              : sizeof(entries) / sizeof(entries[0]);
     struct symm_cuda_shape found;
 
     if (query->size < 1 || query->size > SYMM_DEVICE_RANKS)
         return false;
-    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-        const struct entry *entry = &entries[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct entry *entry = &list[i];
 
         if (entry->kind != query->kind || entry->algorithm != query->algorithm ||
             !carries(entry, query) || !shape_of(query, entry, &found))
@@ -560,17 +649,25 @@ bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
     return false;
 }
 
-void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int processors,
-                         struct symm_cuda_kernel *kernel, struct symm_cuda_shape *shape)
+void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,
+                         int processors, struct symm_cuda_kernel *kernel,
+                         struct symm_cuda_shape *shape)
 {
-    static const struct symm_cuda_kernel kernels[SYMM_CUDA_P2P_COUNT] = {
-        [SYMM_CUDA_PUT] = {"symm_p2p_put", "p2p"},
-        [SYMM_CUDA_SIGNAL] = {"symm_p2p_signal", "p2p"},
-        [SYMM_CUDA_SIGNAL_WAIT] = {"symm_p2p_signal_wait", "p2p"},
+    static const struct symm_cuda_kernel kernels[2][SYMM_CUDA_P2P_COUNT] = {
+        {
+            [SYMM_CUDA_PUT] = {"symm_p2p_put", "p2p"},
+            [SYMM_CUDA_SIGNAL] = {"symm_p2p_signal", "p2p"},
+            [SYMM_CUDA_SIGNAL_WAIT] = {"symm_p2p_signal_wait", "p2p"},
+        },
+        {
+            [SYMM_CUDA_PUT] = {"symm_p2p_put_wide", "p2p_wide"},
+            [SYMM_CUDA_SIGNAL] = {"symm_p2p_signal_wide", "p2p_wide"},
+            [SYMM_CUDA_SIGNAL_WAIT] = {"symm_p2p_signal_wait_wide", "p2p_wide"},
+        },
     };
     struct symm_cuda_query query = {.processors = processors};
 
-    *kernel = kernels[call];
+    *kernel = kernels[size > SYMM_FEW_RANKS][call];
     *shape = (struct symm_cuda_shape){1, WARP};
     if (call != SYMM_CUDA_PUT)
         return;
@@ -591,65 +688,4 @@ void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
                                         "norm"};
     shape_rows(&query, rows, row_threads(row_packets(hidden, dtype), MOST_THREADS),
                MOST_THREADS, shape);
-}
-
-/* ---- Scratch --------------------------------------------------------------------- */
-
-/* Channels up to `end`, which does not belong to it, and the scratch of each. */
-struct tier {
-    int end;
-    uint64_t ll_bytes, lamport_bytes, stage_bytes;
-};
-
-static const struct tier tiers[SYMM_CUDA_TIERS] = {
-    {SYMM_LARGE_CHANNELS, 4096 * KIBI, 24576 * KIBI, 13824 * KIBI},
-    {SYMM_LARGE_CHANNELS + SYMM_MIDDLE_CHANNELS, 768 * KIBI, 1536 * KIBI, 512 * KIBI},
-    {SYMM_CHANNELS, 96 * KIBI, 192 * KIBI, 64 * KIBI},
-};
-
-int symm__cuda_tier_end(int tier)
-{
-    return tiers[tier].end;
-}
-
-int symm__cuda_tier_of(int channel)
-{
-    int tier = 0;
-
-    while (channel >= tiers[tier].end)
-        tier++;
-    return tier;
-}
-
-int symm__cuda_tier_for(uint64_t bytes, int size)
-{
-    int tier = SYMM_CUDA_TIERS - 1;
-
-    /* The call by packets with 8 bytes of each sender, in one round of the two slots, by whole
-     * warps. No other protocol needs more, for calls of this size. */
-    while (tier > 0 &&
-           bytes > tiers[tier].ll_bytes / LINE / 2 / (unsigned)size / WARP * WARP * 8)
-        tier--;
-    return tier;
-}
-
-uint64_t symm__cuda_scratch_layout(uint64_t begin,
-                                   struct symm_cuda_scratch scratch[SYMM_CHANNELS])
-{
-    const uint64_t page = 4096;
-    uint64_t end = divide_up(begin, page) * page + SCRATCH_GAP;
-
-    for (int c = 0; c < SYMM_CHANNELS; c++) {
-        const struct tier *tier = &tiers[symm__cuda_tier_of(c)];
-        struct symm_cuda_scratch *regions = &scratch[c];
-
-        regions->ll = end;
-        regions->ll_bytes = tier->ll_bytes;
-        regions->lamport = regions->ll + regions->ll_bytes;
-        regions->lamport_bytes = tier->lamport_bytes;
-        regions->stage = regions->lamport + regions->lamport_bytes;
-        regions->stage_bytes = tier->stage_bytes;
-        end = regions->stage + regions->stage_bytes;
-    }
-    return end;
 }

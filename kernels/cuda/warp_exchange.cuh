@@ -115,7 +115,7 @@ template <class LINES, int DTYPE, int OP, int SIZE>
 SYMM_DEVICE void symm_warp_exchange_reduce(const struct symm_cuda_args &args,
                                            uint64_t in_stride)
 {
-    __shared__ typename LINES::value hop[2][SYMM_DEVICE_RANKS][SYMM_WARP];
+    __shared__ typename LINES::value hop[2][SYMM_FEW_RANKS][SYMM_WARP];
     const uint32_t size = SIZE ? SIZE : (uint32_t)args.team.size;
     const uint32_t rank = (uint32_t)args.team.rank;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;

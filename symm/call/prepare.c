@@ -336,7 +336,8 @@ static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
     return SYMM_OK;
 }
 
-/* A call that a graph captures within a bracket: chosen as if all memory were symmetric. */
+/* A call that a graph captures within a bracket: chosen as if all memory were symmetric. Kernels
+ * for more than SYMM_FEW_RANKS take no addresses; their calls are chosen as outside of brackets. */
 static symm_status choose_captured(const struct symm_team_channel *channel,
                                    const struct symm_request *rq, const symm_call *call,
                                    const struct symm_checked *checked,
@@ -349,7 +350,8 @@ static symm_status choose_captured(const struct symm_team_channel *channel,
     bool taken = false;
     symm_status status;
 
-    if (rq->kind == SYMM_KIND_BARRIER || rq->norm || symm__plan_find(team, call->site))
+    if (rq->kind == SYMM_KIND_BARRIER || rq->norm || team->size > SYMM_FEW_RANKS ||
+        symm__plan_find(team, call->site))
         return choose(channel, rq, call, query, entry);
     direct.in_symmetric = direct.out_symmetric = true;
     status = choose(channel, rq, call, &direct, entry);

@@ -45,7 +45,7 @@ static size_t ring_capacity(const symm_team *team)
 
 static struct symm_ring *ring_of(const symm_team *team, int owner, int sender)
 {
-    return (struct symm_ring *)(void *)(team->pad[owner]->rings +
+    return (struct symm_ring *)(void *)(team->pad[owner]->host.rings +
                                         (size_t)sender * ring_stride(team));
 }
 

@@ -33,11 +33,11 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
                           team->hierarchy->hosts, symm__hierarchy_parts(team));
     if (team->device_ops)
         return team->device_ops->team_device(team, device_team);
-    if (team->size > SYMM_DEVICE_RANKS)
+    if (team->size > SYMM_FEW_RANKS)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
-                          "symm_team_device: the team has %d ranks; struct "
-                          "symm_device_team holds up to %d; split it",
-                          team->size, SYMM_DEVICE_RANKS);
+                          "symm_team_device: the team has %d ranks; device code on the "
+                          "host takes up to %d; split it",
+                          team->size, SYMM_FEW_RANKS);
     pthread_mutex_lock(&team->ctx->lock); /* two threads may ask for the first time */
     symm__team_describe(team);
     pthread_mutex_unlock(&team->ctx->lock);

@@ -66,8 +66,9 @@ struct symm_work {
 struct symm_device_ops {
     /* ---- Teams. With the context locked, from here to multicast_at. ---- */
 
-    /* Where the scratch that kernels need ends, if it begins at this offset of the heap. */
-    uint64_t (*scratch_end)(uint64_t begin);
+    /* Where what kernels need of the heap ends, of a team of `size` members on this host whose
+     * pad ends at this offset. */
+    uint64_t (*scratch_end)(uint64_t pad_end, int size);
     /* Once the team's own pad and scratch are committed and before any peer can reach them:
      * fills both, makes what kernels need beside them, and sets team->device_ops. */
     symm_status (*team_open)(symm_team *team);

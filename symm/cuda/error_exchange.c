@@ -20,10 +20,10 @@ const char *symm__cuda_exchange_text(const struct symm_cuda_facts *facts, int me
 symm_status symm__cuda_exchange_mismatch(symm_team *team,
                                          const struct symm_cuda_facts *facts)
 {
-    int peer = facts->missing ? __builtin_ctz(facts->missing) : team->local_rank;
+    int peer = symm__members_first(&facts->missing);
     char mine[96], theirs[96];
 
-    if (peer >= team->local_size)
+    if (peer < 0 || peer >= team->local_size)
         peer = team->local_rank;
     return symm__team_fail(
         team, SYMM_ERR_MISMATCH,

@@ -3,15 +3,16 @@
 #ifndef SYMM_CUDA_ERROR_FACTS_H
 #define SYMM_CUDA_ERROR_FACTS_H
 
-#include "cuda/launcher.h"
+#include "cuda/error_members.h"
 
 /* The record, copied once. */
 struct symm_cuda_facts {
     symm_status status;
-    uint32_t channel, tag, counter, missing, signal;
+    uint32_t channel, tag, counter, signal;
+    struct symm_cuda_members missing;
     uint32_t before;   /* 1 + number of the team whose call before it failed; 0: none */
     uint32_t pointers; /* 1 + the captured call that had no addresses; 0: none */
-    uint32_t queued;   /* bit m: missing member m's host had queued the call */
+    struct symm_cuda_members queued; /* those missing whose hosts had queued the call */
     uint64_t seen[SYMM_DEVICE_RANKS];
     double timeout; /* seconds, of the team */
 };

@@ -35,7 +35,7 @@ static bool is_signal(const struct symm_cuda_facts *facts)
 
 static bool is_missing(const struct symm_cuda_facts *facts, int member)
 {
-    return facts->missing >> member & 1;
+    return symm__members_has(&facts->missing, member);
 }
 
 /* An exchange of a kernel of the program's own (symm/device_exchange.h). */
@@ -71,11 +71,14 @@ static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
     facts->channel = __atomic_load_n(&record->channel, __ATOMIC_RELAXED);
     facts->tag = __atomic_load_n(&record->tag, __ATOMIC_RELAXED);
     facts->counter = __atomic_load_n(&record->counter, __ATOMIC_RELAXED);
-    facts->missing = __atomic_load_n(&record->missing, __ATOMIC_RELAXED);
     facts->signal = __atomic_load_n(&record->signal, __ATOMIC_RELAXED);
-    facts->queued =
-        __atomic_load_n(&symm__cuda_extended(team->cuda)->held_up, __ATOMIC_RELAXED) &
-        facts->missing;
+    for (int w = 0; w < SYMM_MEMBER_WORDS; w++) {
+        facts->missing.word[w] = __atomic_load_n(&record->missing[w], __ATOMIC_RELAXED);
+        facts->queued.word[w] =
+            __atomic_load_n(&symm__cuda_extended(team->cuda)->held_up[w],
+                            __ATOMIC_RELAXED) &
+            facts->missing.word[w];
+    }
     facts->before = facts->pointers = 0;
     if (facts->status == SYMM_ERR_ABORTED) {
         facts->before =
@@ -88,7 +91,8 @@ static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
     if (facts->channel > SYMM_CHANNELS)
         facts->channel = SYMM_CHANNELS;
     if (is_signal(facts) || some_cancelled(team, facts))
-        facts->queued = 0; /* it was not the deadline of a collective that ended it */
+        /* it was not the deadline of a collective that ended it */
+        facts->queued = (struct symm_cuda_members){{0}};
     facts->timeout = 1e-9 * (double)__atomic_load_n(
                                 &team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
 }
@@ -131,25 +135,10 @@ static const char *own_text(const symm_team *team, const struct symm_cuda_facts 
     return tag_text(team, team->local_rank, facts->tag, facts->counter, text, bytes);
 }
 
-/* "rank 2, rank 5": members by bits. Returns their number. */
-static int members_text(const symm_team *team, uint32_t members, char *text,
-                        size_t bytes)
-{
-    size_t used = 0;
-    int listed = 0;
-
-    text[0] = '\0';
-    for (int m = 0; m < team->local_size && used < bytes; m++)
-        if ((members >> m & 1) && m != team->local_rank)
-            used += (size_t)snprintf(text + used, bytes - used, "%srank %d",
-                                     listed++ ? ", " : "", symm__team_rank_at(team, m));
-    return listed;
-}
-
 static const char *missing_text(const symm_team *team, const struct symm_cuda_facts *facts,
                                 char *text, size_t bytes)
 {
-    if (members_text(team, facts->missing, text, bytes) == 0)
+    if (symm__members_text(team, &facts->missing, text, bytes) == 0)
         snprintf(text, bytes, "a peer's data");
     return text;
 }
@@ -160,7 +149,7 @@ static const char *queued_text(const symm_team *team, const struct symm_cuda_fac
                                char *text, size_t bytes)
 {
     char ranks[96];
-    int count = members_text(team, facts->queued, ranks, sizeof(ranks));
+    int count = symm__members_text(team, &facts->queued, ranks, sizeof(ranks));
 
     text[0] = '\0';
     if (count == 1)
@@ -197,10 +186,11 @@ static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *fa
         return symm__team_fail(team, status, "rank %d %s; rank %d shares %s with it",
                                symm__team_rank_at(team, member), why, team->ctx->rank,
                                name);
-    if (!is_missing(facts, member) && facts->missing != 0)
+    if (!is_missing(facts, member) && !symm__members_none(&facts->missing))
         snprintf(
             whose, sizeof(whose), "rank %d's",
-            symm__team_rank_at(team, __builtin_ctz(facts->missing) % team->local_size));
+            symm__team_rank_at(team, symm__members_first(&facts->missing) %
+                                         team->local_size));
     if (is_exchange(facts))
         snprintf(what, sizeof(what), "%s units", whose);
     else if (is_signal(facts))
@@ -226,7 +216,7 @@ static bool has_left(const symm_ctx *ctx, int rank)
 
 static bool is_concerned(const struct symm_cuda_facts *facts, int member)
 {
-    return facts->missing == 0 || is_missing(facts, member) ||
+    return symm__members_none(&facts->missing) || is_missing(facts, member) ||
            has_cancelled(facts, member);
 }
 
@@ -292,7 +282,7 @@ static symm_status look_for_dead(symm_team *team, const struct symm_cuda_facts *
 
 static symm_status report_signal_mismatch(symm_team *team, const struct symm_cuda_facts *facts)
 {
-    int peer = facts->missing ? __builtin_ctz(facts->missing) : 0;
+    const int first = symm__members_first(&facts->missing), peer = first < 0 ? 0 : first;
     struct symm_site site;
 
     return symm__team_fail(
@@ -337,11 +327,9 @@ static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
 static bool peek_word(const symm_team *team, const struct symm_cuda_facts *facts, int member,
                       uint32_t call, uint64_t *word)
 {
-    const struct symm_pad *own =
-        (const struct symm_pad *)(const void *)(team->device.base[team->local_rank] +
-                                                team->begin);
-
-    return peek(team, &own->device.channel[facts->channel].call[call & 1][member],
+    return peek(team,
+                &symm__device_call_words(&team->device, team->local_rank,
+                                         facts->channel, call)[member],
                 word) &&
            (uint32_t)*word == call;
 }
@@ -366,7 +354,7 @@ static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts
 {
     char mine[176], theirs[176];
     struct symm_site site;
-    int member = facts->missing ? __builtin_ctz(facts->missing) : team->local_rank;
+    int member = symm__members_first(&facts->missing);
     uint32_t tag = 0;
 
     if (is_exchange(facts))
@@ -374,11 +362,12 @@ static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts
     if (is_signal(facts))
         return report_signal_mismatch(team, facts);
     for (int m = 0; m < team->local_size && tag == 0; m++)
-        if (m != team->local_rank && (is_missing(facts, m) || facts->missing == 0)) {
+        if (m != team->local_rank &&
+            (is_missing(facts, m) || symm__members_none(&facts->missing))) {
             member = m;
             tag = their_tag(team, facts, m);
         }
-    if (member >= team->local_size)
+    if (member < 0 || member >= team->local_size)
         member = team->local_rank;
     if (tag && !waited && symm__team_far_at(team, member) &&
         !symm__cuda_site_of(team, member, tag, &site))
@@ -497,15 +486,15 @@ static const char *unpaired_text(const symm_team *team, const struct symm_cuda_f
 
 static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts *facts)
 {
-    const uint32_t late = facts->missing & ~facts->queued;
+    const struct symm_cuda_members late = symm__members_less(&facts->missing, &facts->queued);
     char missing[96], mine[150], last[150], queued[192], queues[192], unpaired[288];
-    int one = late ? __builtin_ctz(late) : team->local_rank;
+    int one = symm__members_first(&late);
     uint64_t before;
 
-    if (facts->missing != 0 && late == 0)
+    if (!symm__members_none(&facts->missing) && one < 0)
         return report_queued(team, facts);
     missing_text(team, facts, missing, sizeof(missing));
-    if (one >= team->local_size)
+    if (one < 0 || one >= team->local_size)
         one = team->local_rank;
     if (is_exchange(facts))
         return symm__cuda_exchange_timeout(team, facts, one);

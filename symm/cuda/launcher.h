@@ -66,9 +66,9 @@ struct symm_cuda_team {
         telling;   /* when the copy of the abort word was put on a stream; 0: not yet */
     bool reported; /* that copy is done, or was waited for long enough */
     double failing; /* when the watchdog first saw the team failed; 0: not yet */
-    struct symm_cuda_seen {   /* for progress.c, by channel: */
-        uint32_t call;        /* number of the call that was looked at, */
-        double since;         /* and since when it is under way; 0: it is not */
+    struct symm_cuda_seen {           /* for progress.c, by channel: */
+        uint32_t call;                /* number of the call that was looked at, */
+        double since;                 /* and since when it is under way; 0: it is not */
         struct symm_sight_wait *wait; /* as tools see it; NULL: not yet */
     } seen[SYMM_CHANNELS];
 };
@@ -93,7 +93,7 @@ struct symm_cuda_words {
     /* The last launch of a channel that each block of the member's device has ended. */
     uint32_t done[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
 };
-#define SYMM_CUDA_WORDS_BYTES 65536 /* what is mapped: whole pages for any page size */
+#define SYMM_CUDA_WORDS_BYTES 196608 /* what is mapped: whole pages for any page size */
 _Static_assert(sizeof(struct symm_cuda_words) <= SYMM_CUDA_WORDS_BYTES, "layout");
 
 struct symm_cuda_work;
@@ -137,7 +137,7 @@ struct symm_cuda_launcher {
 };
 
 /* team.c (see device_ops.h) */
-uint64_t symm__cuda_scratch_end(uint64_t begin);
+uint64_t symm__cuda_scratch_end(uint64_t pad_end, int size);
 symm_status symm__cuda_memory_shared(symm_team *team, double timeout);
 symm_status symm__cuda_team_open(symm_team *team);
 void symm__cuda_team_close(symm_team *team);

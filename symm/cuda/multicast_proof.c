@@ -42,15 +42,22 @@ static uint32_t bits_of(unsigned type, unsigned number)
     return bits;
 }
 
-/* A member's number at this place; those of eight members sum up to 252 at most. */
-static unsigned number_of(int member, size_t index)
+/* A member's number at this place; those of eight members sum up to 252 at most, and those of all
+ * members of a larger team, up to 72, to 216. */
+static unsigned number_of(int size, int member, size_t index)
 {
+    if (size > SYMM_FEW_RANKS)
+        return 1 + ((unsigned)member + (unsigned)index) % 3;
     return (unsigned)(member + 1) * (1 + (unsigned)index % 7);
 }
 
 static unsigned sum_of(int size, size_t index)
 {
-    return (unsigned)(size * (size + 1) / 2) * (1 + (unsigned)index % 7);
+    unsigned sum = 0;
+
+    for (int member = 0; member < size; member++)
+        sum += number_of(size, member, index);
+    return sum;
 }
 
 static void put(uint8_t *part, unsigned type, size_t index, unsigned number)
@@ -93,7 +100,7 @@ symm_status symm__cuda_multicast_write(symm_team *team)
 
     for (unsigned t = 0; t < TYPES; t++)
         for (size_t i = 0; i < PART / types[t].element; i++)
-            put(numbers + t * PART, t, i, number_of(team->rank, i));
+            put(numbers + t * PART, t, i, number_of(team->size, team->rank, i));
     return symm__cuda_copy(team->ctx, stage(team) + IN, numbers, sizeof(numbers));
 }
 
@@ -153,7 +160,7 @@ symm_status symm__cuda_multicast_verify(symm_team *team)
 
     for (int m = 0; status == SYMM_OK && m < team->size; m++) {
         for (size_t i = 0; i < PART / types[0].element; i++)
-            put(wanted, 0, i, number_of(m, i));
+            put(wanted, 0, i, number_of(team->size, m, i));
         status = compare(team, slots + (size_t)m * PART, wanted, 0, "a store");
     }
     /* The stage as calls expect it. */

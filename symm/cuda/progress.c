@@ -27,10 +27,10 @@
 #define SETTLE_SECONDS      1.0
 #define SETTLE_POLL_SECONDS 0.0001
 
-/* The copy of a channel's words. call[c & 1] has the words of call c. */
+/* The copy of a channel's words: of call c those from call[(c & 1) x words_of(team)] on. */
 struct look_words {
     struct symm_device_block block;
-    uint64_t call[2][SYMM_DEVICE_RANKS];
+    uint64_t call[2 * SYMM_DEVICE_RANKS];
 };
 
 struct look {
@@ -56,6 +56,18 @@ static CUresult copy(const struct symm_cuda_launcher *launcher, void *to,
                                            launcher->progress->stream);
 }
 
+/* Words of a call in the team's pad. */
+static size_t words_of(const symm_team *team)
+{
+    return team->local_size > SYMM_FEW_RANKS ? SYMM_DEVICE_RANKS : SYMM_FEW_RANKS;
+}
+
+static uint64_t call_word(const symm_team *team, const struct look_words *words,
+                          uint32_t call, int member)
+{
+    return words->call[(call & 1) * words_of(team) + (size_t)member];
+}
+
 static uint64_t progress_word(const symm_team *team, int channel)
 {
     return __atomic_load_n(symm__channel_progress(team, team->local_rank, channel),
@@ -73,13 +85,14 @@ static CUresult copy_channel(const struct symm_cuda_launcher *launcher,
                              struct look_words *to)
 {
     const symm_team *team = cuda->team;
-    const struct symm_pad *own = team->pad[team->local_rank];
     CUresult result =
         copy(launcher, &to->block, &cuda->state->block[channel][0], sizeof(to->block));
 
     return result == CUDA_SUCCESS
-               ? copy(launcher, to->call, own->device.channel[channel].call,
-                      sizeof(to->call))
+               ? copy(launcher, to->call,
+                      symm__device_call_words(&team->device, team->local_rank,
+                                              (uint32_t)channel, 0),
+                      2 * words_of(team) * sizeof(to->call[0]))
                : result;
 }
 
@@ -109,7 +122,7 @@ static int find_missing(const symm_team *team, const struct look_words *words,
     int count = 0;
 
     for (int p = 0; p < team->local_size && p < SYMM_DEVICE_RANKS; p++)
-        if ((uint32_t)words->call[call & 1][p] != call)
+        if ((uint32_t)call_word(team, words, call, p) != call)
             missing[count++] = symm__team_rank_at(team, p);
     return count;
 }
@@ -117,7 +130,7 @@ static int find_missing(const symm_team *team, const struct look_words *words,
 static bool is_announced(const symm_team *team, const struct look_words *words,
                          uint32_t call)
 {
-    const uint64_t own = words->call[call & 1][team->local_rank];
+    const uint64_t own = call_word(team, words, call, team->local_rank);
 
     return (uint32_t)own == call && own >> 32 != 0; /* 0: cancelled */
 }
@@ -141,7 +154,8 @@ static void wait_show(struct symm_cuda_team *cuda, int channel, uint32_t call,
 {
     symm_team *team = cuda->team;
     struct symm_cuda_seen *seen = &cuda->seen[channel];
-    const uint32_t tag = (uint32_t)(words->call[call & 1][team->local_rank] >> 32);
+    const uint32_t tag =
+        (uint32_t)(call_word(team, words, call, team->local_rank) >> 32);
     struct symm_sight_what what = {.team_uid = team->uid,
                                    .channel = (uint32_t)channel,
                                    .since = seen->since,

@@ -134,7 +134,8 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
     follow->captured = captured;
     if (status != SYMM_OK || !follow->before)
         return status;
-    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, team->ctx->processors, &kernel, &shape);
+    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, team->local_size, team->ctx->processors,
+                        &kernel, &shape);
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;

@@ -33,30 +33,47 @@ static uint32_t round_before(uint32_t round)
     return round == 0 ? SYMM_ROUND_LIMIT - 1 : round - 1;
 }
 
+/* A channel of `ranks` words in a row: all of them the same. */
+static void fill_words(void *channel, int ranks, const uint64_t calls[2],
+                       const uint64_t rounds[2])
+{
+    uint64_t *word = channel;
+
+    for (int row = 0; row < 2 * (1 + SYMM_DEVICE_BLOCKS); row++)
+        for (int m = 0; m < ranks; m++)
+            *word++ = row < 2 ? calls[row] : rounds[row % 2];
+}
+
 /* Fills a fresh pad: all members have finished the call and the round, with tag 0. So no word of
  * it is awaited or a cancelled arrival, wherever counting begins. */
 static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
 {
-    struct symm_device_pads *pads = calloc(1, sizeof(*pads));
-    char *own = team->device.base[team->local_rank] + team->begin;
+    const bool wide = team->local_size > SYMM_FEW_RANKS;
+    struct symm_device_wide_channel *words = calloc(1, sizeof(*words));
+    const size_t few = sizeof(struct symm_device_channel);
+    char *at = team->device.base[team->local_rank] + team->begin;
     uint64_t calls[2], rounds[2];
-    symm_status status;
+    symm_status status = SYMM_OK;
 
-    if (!pads)
+    if (wide && team->spans) { /* its kernels are those of its parts */
+        free(words);
+        return SYMM_OK;
+    }
+    if (!words)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a team's pad");
     calls[call & 1] = symm_device_word(0, call);
     calls[~call & 1] = symm_device_word(0, call - 1);
     rounds[round & 1] = symm_device_word(0, round);
     rounds[~round & 1] = symm_device_word(0, round_before(round));
-    for (int c = 0; c < SYMM_CHANNELS; c++)
-        for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
-            for (int s = 0; s < 2; s++) {
-                pads->channel[c].call[s][m] = calls[s];
-                for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
-                    pads->channel[c].round[b][s][m] = rounds[s];
-            }
-    status = symm__cuda_copy(team->ctx, own, pads, sizeof(*pads));
-    free(pads);
+    fill_words(words, wide ? SYMM_DEVICE_RANKS : SYMM_FEW_RANKS, calls, rounds);
+    if (wide)
+        at += SYMM_PAD_BYTES;
+    for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++) {
+        const size_t bytes = wide ? sizeof(*words) : few;
+
+        status = symm__cuda_copy(team->ctx, at + (size_t)c * bytes, words, bytes);
+    }
+    free(words);
     return status;
 }
 
@@ -82,7 +99,8 @@ static symm_status fill_scratch(symm_team *team)
     char *own = team->device.base[team->local_rank];
     symm_status status = SYMM_OK;
 
-    symm__cuda_scratch_layout(team->begin + SYMM_PAD_BYTES, team->cuda->scratch);
+    symm__cuda_scratch_layout(team->begin + SYMM_PAD_BYTES, team->local_size,
+                              team->cuda->scratch);
     for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++)
         status = symm__cuda_fill(team->ctx, own + team->cuda->scratch[c].lamport, 0xff,
                                  team->cuda->scratch[c].lamport_bytes);
@@ -186,11 +204,11 @@ static void team_forget(symm_team *team, bool drained)
     team->device_ops = NULL;
 }
 
-uint64_t symm__cuda_scratch_end(uint64_t begin)
+uint64_t symm__cuda_scratch_end(uint64_t pad_end, int size)
 {
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
 
-    return symm__cuda_scratch_layout(begin, scratch);
+    return symm__cuda_scratch_layout(pad_end, size, scratch);
 }
 
 symm_status symm__cuda_memory_shared(symm_team *team, double timeout)
@@ -288,6 +306,8 @@ static void write_final_arrivals(symm_team *team, const uint32_t calls[SYMM_CHAN
 {
     symm_status status = SYMM_OK;
 
+    if (team->local_size > SYMM_FEW_RANKS && team->spans) /* it has no words */
+        return;
     for (int p = 0; p < team->local_size && status == SYMM_OK; p++) {
         if (p == team->local_rank || !team->pad[p]) /* not mapped: it never began */
             continue;
@@ -295,10 +315,11 @@ static void write_final_arrivals(symm_team *team, const uint32_t calls[SYMM_CHAN
             uint32_t next = calls[c] + 1;
             uint64_t word = symm_device_word(0, next);
 
-            status = symm__cuda_copy(
-                team->ctx,
-                &team->pad[p]->device.channel[c].call[next & 1][team->local_rank],
-                &word, sizeof(word));
+            status =
+                symm__cuda_copy(team->ctx,
+                                &symm__device_call_words(&team->device, p, (uint32_t)c,
+                                                         next)[team->local_rank],
+                                &word, sizeof(word));
         }
     }
     if (status != SYMM_OK)

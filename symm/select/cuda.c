@@ -17,25 +17,37 @@
 #define LL_BYTES ((size_t)128 << 10) /* up to it by LL lines, of which half are flags */
 /* From here on an all_reduce without kernels of few rounds uses symmetric memory directly; a
  * push would move all data through scratch. */
-#define PUSH_BYTES ((size_t)2 << 20)
+#define PUSH_BYTES       ((size_t)2 << 20)
 #define FEW_ROUNDS_BYTES ((size_t)8 << 20) /* up to it by a push of one or two rounds */
-#define MOVE_BYTES ((size_t)384 << 10) /* all that one rank receives, by lines */
+#define MOVE_BYTES       ((size_t)384 << 10) /* all that one rank receives, by lines */
 #define SCATTER_BYTES    ((size_t)1 << 20)   /* blocks up to it by Lamport lines */
 /* From here on the root of a broadcast gives each of 2 or more receivers a slice, which that
  * receiver passes on to the others; below, the broadcast is staged. */
 #define RELAY_BYTES ((size_t)2 << 20)
 /* From here on multimem_two_shot is taken for an all_reduce; not measured. */
 #define MULTIMEM_BYTES ((size_t)256 << 10)
+/* What a GPU receives in the time of a hop and of reading: 0.9 us x 0.38 MB/us. */
+#define HOP_BYTES ((size_t)342000)
 
 struct candidate {
     enum symm_algorithm algorithm;
     const char *reason;
 };
 
-static const size_t two_shot_bytes[SYMM_DEVICE_RANKS + 1] = {
+static const size_t two_shot_bytes[SYMM_FEW_RANKS + 1] = {
     SIZE_MAX,   SIZE_MAX,   SIZE_MAX,  384u << 10, 128u << 10,
     160u << 10, 104u << 10, 80u << 10, 64u << 10,
 };
+
+/* From how many bytes on two-shot is faster; of more ranks by the model above. */
+static size_t two_shot_from(int ranks)
+{
+    const size_t n = (size_t)ranks;
+
+    if (n <= SYMM_FEW_RANKS)
+        return two_shot_bytes[n];
+    return HOP_BYTES * n / ((n - 1) * (n - 2));
+}
 
 struct symm_cuda_query symm__cuda_ask(const struct symm_select_query *q,
                                       enum symm_algorithm algorithm)
@@ -94,6 +106,9 @@ const char *symm__cuda_objection(const struct symm_select_query *q,
 
     if (why)
         return why;
+    if (!has_kernel(q, algorithm) && q->size > SYMM_FEW_RANKS)
+        return "the cuda backend has no such kernel for this collective, dtype and "
+               "size in teams of more than 8 ranks";
     if (!has_kernel(q, algorithm))
         return "the cuda backend has no such kernel for this collective, dtype and "
                "size";
@@ -161,10 +176,9 @@ static bool common_sum(const struct symm_select_query *q)
 
 static struct symm_selection choose_all_reduce(const struct symm_select_query *q)
 {
-    int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
     bool common = common_sum(q);
     bool few_rounds = common && q->bytes <= q->scratch.lamport_bytes / 3;
-    bool pair = common && n == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
+    bool pair = common && q->size == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
 
     if (q->bytes >= MULTIMEM_BYTES && !symm__cuda_objection(q, two_multimem.algorithm))
         return (struct symm_selection){two_multimem.algorithm, two_multimem.reason,
@@ -173,7 +187,7 @@ static struct symm_selection choose_all_reduce(const struct symm_select_query *q
         return FIRST_OF(q, lamport, inplace, staged);
     if (q->bytes >= (few_rounds ? FEW_ROUNDS_BYTES + 1 : PUSH_BYTES))
         return FIRST_OF(q, inplace, two_pull, two_push, staged);
-    if (q->bytes < two_shot_bytes[n] && common == few_rounds)
+    if (q->bytes < two_shot_from(q->size) && common == few_rounds)
         return FIRST_OF(q, lamport, q->bytes <= LL_BYTES ? ll : two_push, two_push,
                         inplace);
     return FIRST_OF(q, two_push, inplace, lamport, ll, staged);
@@ -249,9 +263,8 @@ static uint64_t rows_of_launch(const struct symm_select_query *q,
 bool symm__cuda_choose_norm(const struct symm_select_query *q,
                             struct symm_selection *answer, uint64_t *part)
 {
-    const int n = q->size < SYMM_DEVICE_RANKS ? q->size : SYMM_DEVICE_RANKS;
-    const bool one_shot = n == 2 || q->bytes < two_shot_bytes[n];
-    const bool few = n == 2 || q->partial || q->bytes <= FEW_ROUNDS_BYTES;
+    const bool one_shot = q->size == 2 || q->bytes < two_shot_from(q->size);
+    const bool few = q->size == 2 || q->partial || q->bytes <= FEW_ROUNDS_BYTES;
     enum symm_algorithm algorithm =
         one_shot ? SYMM_ALGORITHM_LAMPORT_PUSH : SYMM_ALGORITHM_TWO_SHOT_PUSH;
 

@@ -424,7 +424,8 @@ static symm_status team_memory(symm_team *team)
 {
     const struct symm_device_ops *device = team->ctx->device_ops;
     uint64_t begin = team->begin + SYMM_PAD_BYTES;
-    uint64_t end = device && !team->spans ? device->scratch_end(begin) : begin;
+    uint64_t end =
+        device && !team->spans ? device->scratch_end(begin, team->local_size) : begin;
     symm_status status;
 
     if (end >= team->end)

@@ -53,7 +53,7 @@ def exchange_bytes(size: int, units: int) -> int:
     Team.barrier, before the first exchange in it.
     """
     # symm_device_exchange_bytes of symm/device_exchange.h
-    return 160 * 4 + 160 * 2 * 8 * 16 + (units + 31) // 32 * 2 * size * 32 * 16
+    return 160 * 4 + 160 * 2 * 72 * 16 + (units + 31) // 32 * 2 * size * 32 * 16
 
 
 # Arguments of 64 bits, besides the team.

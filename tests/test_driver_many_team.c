@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_many_team.c - teams of more than SYMM_FEW_RANKS on the CUDA backend, over the fake
+ * driver: 16 ranks, and 36 with SYMM_TEST_LONG=1.
+ * ctest: cost 20
+ *
+ * Results of all collectives, chosen by the library and by name, are compared bit for bit with the
+ * reference, in symmetric and in private memory; signals go around; a rank that makes another
+ * call and one that leaves are named. What has no kernel is refused with the reason.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device.h"
+#include "reference_call.h"
+#include "symm/pad_layout.h"
+
+#define AREA_BYTES ((size_t)4 << 20)
+
+struct stage {
+    symm_ctx *ctx;
+    symm_team *team;
+    struct perf_gpu *gpu;
+    struct device_area
+        area[2]; /* symmetric, private; in at the front half, out at the back */
+    char *wanted;
+    int rank, n;
+};
+
+static int stage_open(struct stage *s, symm_ctx *ctx)
+{
+    *s = (struct stage){.ctx = ctx, .team = symm_team_world(ctx)};
+    s->rank = symm_team_rank(s->team);
+    s->n = symm_team_size(s->team);
+    s->wanted = malloc(AREA_BYTES);
+    CHECK(s->wanted != NULL);
+    s->gpu = device_open(ctx);
+    CHECK(s->gpu != NULL);
+    CHECK_ZERO(device_area_open(&s->area[0], s->gpu, s->team, AREA_BYTES));
+    CHECK_ZERO(device_area_open(&s->area[1], s->gpu, NULL, AREA_BYTES));
+    CHECK_OK(symm_rendezvous(s->team));
+    return 0;
+}
+
+static void stage_close(struct stage *s)
+{
+    device_area_close(&s->area[0]);
+    device_area_close(&s->area[1]);
+    perf_gpu_close(s->gpu);
+    free(s->wanted);
+}
+
+static symm_status invoke(struct stage *s, const struct reference_call *made,
+                          const char *algorithm, bool private)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = made->seed == 0 ? "other" : kind_names[made->kind],
+                            .algorithm = algorithm};
+    const struct device_area *area = &s->area[private];
+    symm_work *work = NULL;
+    symm_status status = reference_invoke(made, s->team, area->device,
+                                          area->device + AREA_BYTES / 2, &call, &work);
+
+    if (status == SYMM_OK)
+        status = symm_work_synchronize(work, HARNESS_AMPLE);
+    symm_work_release(work);
+    return status;
+}
+
+static int run_call(struct stage *s, const struct reference_call *made,
+                    const char *algorithm, bool private)
+{
+    const size_t block = made->count * symm_dtype_size(made->dtype), n = (size_t)s->n;
+    const size_t in = made->count * reference_in_blocks(made->kind, s->n);
+    const size_t out = made->count * reference_out_blocks(made->kind, s->n);
+    const struct device_area *area = &s->area[private];
+    size_t where = 0;
+
+    CHECK(block * n <= AREA_BYTES / 2);
+    memset(area->host + AREA_BYTES / 2, 0xa5, block * n);
+    reference_fill(made->dtype, made->op, made->seed, s->rank, 0, in, area->host);
+    CHECK_ZERO(device_put(area, AREA_BYTES / 2, block * n));
+    CHECK_ZERO(device_put(area, 0, in * symm_dtype_size(made->dtype)));
+    CHECK_MESSAGE(invoke(s, made, algorithm, private) == SYMM_OK, "%s of %zu: %s",
+                  kind_names[made->kind], made->count, symm_last_error());
+    CHECK_ZERO(device_get(area, AREA_BYTES / 2, out * symm_dtype_size(made->dtype)));
+    reference_expect(made, s->n, s->rank, s->wanted);
+    CHECK_MESSAGE(reference_same(made->dtype, area->host + AREA_BYTES / 2, s->wanted,
+                                 out, &where),
+                  "%s of %zu %s: element %zu differs (%s)", kind_names[made->kind],
+                  made->count, symm_dtype_name(made->dtype), where,
+                  symm_explain(s->team));
+    return 0;
+}
+
+static int collectives(struct stage *s)
+{
+    static const struct {
+        symm_dtype dtype;
+        symm_op op;
+        size_t count;
+        const char *algorithm;
+    } calls[] = {{SYMM_BFLOAT16, SYMM_SUM, 5, NULL},
+                 {SYMM_FLOAT32, SYMM_SUM, 20000, NULL},
+                 {SYMM_FLOAT64, SYMM_MAX, 3001, NULL},
+                 {SYMM_INT32, SYMM_SUM, 700, "copy_in"}};
+    uint32_t seed = 0;
+
+    for (int k = 0; k < KINDS; k++)
+        for (int c = 0; c < 4; c++) {
+            const struct reference_call made = {.kind = (enum kind)k,
+                                                .dtype = calls[c].dtype,
+                                                .op = calls[c].op,
+                                                .count = calls[c].count,
+                                                .root = s->n - 1,
+                                                .seed = ++seed};
+
+            CHECK_ZERO(run_call(s, &made, calls[c].algorithm, (c + k) % 3 == 0));
+        }
+    CHECK_OK(symm_barrier(s->team, NULL, NULL));
+    return 0;
+}
+
+/* What teams of few ranks have alone. */
+static int refusals(struct stage *s)
+{
+    const struct reference_call made = {
+        .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .count = 8, .seed = 1};
+
+    CHECK_STATUS(invoke(s, &made, "lamport_push", false), SYMM_ERR_INVALID);
+    CHECK_ERROR("in teams of more than 8 ranks");
+    return 0;
+}
+
+/* A word goes to the rank after this one. */
+static int signals(struct stage *s)
+{
+    const int after = (s->rank + 1) % s->n, before = (s->rank + s->n - 1) % s->n;
+    const struct device_area *area = &s->area[0];
+    int word = s->rank;
+
+    memcpy(area->host, &word, sizeof(word));
+    CHECK_ZERO(device_put(area, 0, sizeof(word)));
+    CHECK_OK(symm_put_signal(s->team, area->device + 4096, area->device, sizeof(word),
+                             after, 200, NULL, NULL));
+    CHECK_OK(symm_signal_wait(s->team, before, 200, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(s->ctx, NULL, 0));
+    CHECK_ZERO(device_get(area, 4096, sizeof(word)));
+    memcpy(&word, area->host + 4096, sizeof(word));
+    CHECK(word == before);
+    return 0;
+}
+
+static int body(symm_ctx *ctx, void *arg)
+{
+    struct reference_call made = {
+        .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .count = 8, .seed = 1};
+    struct stage s;
+    symm_status status;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK(s.n > SYMM_FEW_RANKS);
+    CHECK_ZERO(collectives(&s));
+    CHECK_ZERO(refusals(&s));
+    CHECK_ZERO(signals(&s));
+    made.seed = s.rank != 11; /* rank 11 is at another site */
+    status = invoke(&s, &made, NULL, false);
+    CHECK(status == SYMM_ERR_MISMATCH);
+    CHECK_ERROR("rank 11 is at");
+    stage_close(&s);
+    return 0;
+}
+
+static int leaves(symm_ctx *ctx, void *arg)
+{
+    const struct reference_call made = {
+        .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .count = 4000, .seed = 1};
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(stage_open(&s, ctx));
+    if (s.rank != s.n - 1) {
+        CHECK(invoke(&s, &made, NULL, true) != SYMM_OK);
+        CHECK_ERROR("rank 8");
+    }
+    stage_close(&s);
+    return 0;
+}
+
+static void test_calls(void **unused)
+{
+    const int ranks = harness_env("SYMM_TEST_LONG", 0) == 1 ? 36 : 16;
+    const struct harness h = {.ranks = ranks, .body = body, .mode = HARNESS_PROCESSES};
+
+    (void)unused;
+    assert_int_equal(harness_run(&h), 0);
+}
+
+static void test_leaves(void **unused)
+{
+    const struct harness h = {.ranks = 9, .body = leaves, .mode = HARNESS_THREADS};
+
+    (void)unused;
+    assert_int_equal(harness_run(&h), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_leaves)};
+
+    setenv("FAKE_CUDA_DEVICES", "64", 1);
+    device_suite();
+    if (device_real()) /* never run on so many GPUs */
+        return 77;
+    reference_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
