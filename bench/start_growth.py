@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 """start_growth.py measure START_PROGRAM [RUNS] >FILE.json, start_growth.py plot FILE.json OUT.svg
 
-measure: starts jobs of 64 to 3,072 ranks, 8 a host, all on this machine (tests/start_program.c), RUNS
-times each, and writes what each run took. plot: the best of each, by ranks (needs no other program).
+measure: starts jobs of 64 to 3,072 ranks, 8 a host, all on this machine (tests/start_program.c),
+RUNS times each, and writes what each run took. plot: the best of each, by ranks (needs no other
+program).
 """
 import json
 import math
@@ -13,19 +14,22 @@ import subprocess
 import sys
 
 HOSTS = (8, 16, 32, 64, 128, 256, 384)
-LINE = re.compile(r"(\d+) ranks on (\d+) hosts: ([\d.]+) s the slowest symm_init, ([\d.]+) s in all, (\d+) KiB of own "
-                  r"memory a rank, ([\d.]+) s of the processors to start, ([\d.]+) in all")
-NAMES = ("ranks", "hosts", "seconds", "seconds_all", "kib_a_rank", "processor_seconds", "processor_seconds_all")
+LINE = re.compile(
+    r"(\d+) ranks on (\d+) hosts: ([\d.]+) s the slowest symm_init, ([\d.]+) s in all, "
+    r"(\d+) KiB of own memory a rank, ([\d.]+) s of the processors to start, ([\d.]+) in all")
+NAMES = ("ranks", "hosts", "seconds", "seconds_all", "kib_a_rank", "processor_seconds",
+         "processor_seconds_all")
 
 
 def measure(program, runs):
     found = []
     for hosts in HOSTS:
         for _ in range(runs):
-            said = subprocess.run([program, str(hosts), "8"], capture_output=True, text=True, check=True).stdout
+            said = subprocess.run([program, str(hosts), "8"], capture_output=True, text=True,
+                                  check=True).stdout
             values = LINE.search(said).groups()
-            found.append({name: float(value) if "." in value else int(value) for name, value in zip(NAMES, values)})
-
+            found.append({name: float(value) if "." in value else int(value)
+                          for name, value in zip(NAMES, values)})
             print(said.strip(), file=sys.stderr, flush=True)
     print(json.dumps({"cores": os.cpu_count(), "runs": found}, indent=0))
 
@@ -51,7 +55,8 @@ def plot(data, path):
     def y(value):
         return 380 - 350 * math.log(value / low_y) / math.log(high_y / low_y)
 
-    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="720" height="440" font-family="sans-serif" font-size="13">',
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="720" height="440" '
+           'font-family="sans-serif" font-size="13">',
            '<rect width="720" height="440" fill="white"/>']
     for ranks in (64, 128, 256, 512, 1024, 2048, 3072):
         out.append(f'<line x1="{x(ranks):.1f}" y1="30" x2="{x(ranks):.1f}" y2="380" stroke="#ddd"/>'
@@ -63,8 +68,10 @@ def plot(data, path):
     for i, (name, color, points) in enumerate(curves):
         line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
         out.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
-        out += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="3" fill="{color}"/>' for a, b in points]
-        out.append(f'<line x1="90" y1="{48 + 20 * i}" x2="120" y2="{48 + 20 * i}" stroke="{color}" stroke-width="2"/>'
+        out += [f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="3" fill="{color}"/>'
+                for a, b in points]
+        out.append(f'<line x1="90" y1="{48 + 20 * i}" x2="120" y2="{48 + 20 * i}" '
+                   f'stroke="{color}" stroke-width="2"/>'
                    f'<text x="128" y="{52 + 20 * i}">{name}</text>')
     with open(path, "w") as file:
         file.write("\n".join(out) + "\n</svg>\n")

@@ -124,8 +124,9 @@ static bool perform(const struct scene *scene, double timeout)
               record->device.missing[0] == scene->missing &&
               record->held_up[0] == scene->held_up;
     printf("%s: status %d after %.2f deadlines of %g s, missing %x, held up %x%s\n",
-           scene->name, -(int)play.result, play.took, timeout, record->device.missing[0],
-           record->held_up[0], as_said ? "" : ": not as it should be");
+           scene->name, -(int)play.result, play.took, timeout,
+           record->device.missing[0], record->held_up[0],
+           as_said ? "" : ": not as it should be");
     heaps_destroy(heaps);
     return as_said;
 }

@@ -503,8 +503,8 @@ static void test_mismatch(void **unused)
         assert_int_equal(run(&rig, &plain[a], 1), 4);
         for (int r = 0; r < 4; r++) {
             assert_int_equal(rig.base.ranks[r].record->state, -SYMM_ERR_MISMATCH);
-            assert_int_equal(rig.base.ranks[r].record->missing[0] & ~(r == 1 ? 13u : 2u),
-                             0);
+            assert_int_equal(
+                rig.base.ranks[r].record->missing[0] & ~(r == 1 ? 13u : 2u), 0);
             assert_int_equal(rig.base.ranks[r].result, -SYMM_ERR_MISMATCH);
         }
         close_rig(&rig);

@@ -539,7 +539,8 @@ static struct heaps *run_without_one(struct job *job)
             heaps_destroy(heaps);
         heaps = open_heaps(3, patience, 0, 0);
         assert_int_equal(run(heaps, job), 2);
-        if (heaps->team[0].record->missing[0] == 2 && heaps->team[2].record->missing[0] == 2)
+        if (heaps->team[0].record->missing[0] == 2 &&
+            heaps->team[2].record->missing[0] == 2)
             break;
     }
     return heaps;

@@ -453,8 +453,8 @@ symm__device_exchange_gather(const symm_device_team *team,
  * push and before its tail, and must give the same. tail(row, column, value) gets the
  * unit of all ranks in rank order, value[0 .. size - 1], on the thread that loaded it;
  * it may store where that unit was loaded from. SIZE: the team's size, for code without
- * branches; 0: any up to SYMM_FEW_RANKS. Returns 0 in all threads of the block or in none; else minus a
- * symm_status, SYMM_DEVICE_ABORTED where another thread has the reason. It begins and
+ * branches; 0: any up to SYMM_FEW_RANKS. Returns 0 in all threads of the block or in none;
+ * else minus a symm_status, SYMM_DEVICE_ABORTED where another thread has the reason. It begins and
  * ends without a barrier of the grid.
  */
 template <int SIZE, class LOAD, class TAIL>

@@ -2,8 +2,8 @@
 /*
  * barrier.cu - every rank has arrived, and what it put before is visible.
  *
- * One block, one round: thread m (of more members than threads also those m + 32, m + 64) stores the round's word into member m's pad and polls its
- * own slot of member m (acquire). The word is a release: all stores of earlier kernels of
+ * One block, one round: thread m stores the round's word into member m's pad and polls its own slot
+ * of member m (acquire); with more members than threads, also for m + 32 and m + 64. The word is a release: all stores of earlier kernels of
  * this stream go before it, those at peers too, for which other collectives do not wait. A
  * member's word is there only if its stream has reached the barrier. The slot alternates by
  * the round's parity: member m's word of round r + 2 can arrive only after m has seen this

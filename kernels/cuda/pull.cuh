@@ -132,8 +132,8 @@ SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, const FROM &fr
 
 /*
  * symm_pull_sum<dtype, n>::run: the sum (for SYMM_DTYPE_ANY: args.op) of all ranks' arrays of
- * `bytes` bytes, where `from` says (symm_at_offset, symm_at_pointer), packets first, first + step, ... below end.
- * aligned: whether the side that is written is.
+ * `bytes` bytes, where `from` says (symm_at_offset, symm_at_pointer), packets first, first + step, ...
+ * below end. aligned: whether the side that is written is.
  */
 template <int DTYPE, int N> struct symm_pull_sum {
     static SYMM_DEVICE struct symm_packet

@@ -378,8 +378,8 @@ struct handed {
 };
 
 /* The lowest of the ranks here joins the tree for all: their entries go up, all come down.
- * `gathered`: how their entries came; if that failed, the other hosts are told why. `rank`: its own;
- * 0, if it stands for rank 0, which has died. */
+ * `gathered`: how their entries came; if that failed, the other hosts are told why. `rank`: its
+ * own; 0, if it stands for rank 0, which has died. */
 static symm_status speak(const struct gathering *gathering, int rank,
                          symm_status gathered, const struct symm_oob_message *near)
 {

@@ -103,9 +103,9 @@ struct symm_ctx {
     int *local;         /* [local_size]: ranks on this host, ascending; owned */
     int32_t *host_of;   /* [size]: by rank; owned */
     uint16_t *local_of; /* [size]: place of each rank on its host; owned */
-    int place, places; /* the own place in the domain, how many ranks that has */
-    int32_t *domain_of;  /* [size]: as host_of, or owned: numbered by the lowest rank */
-    uint16_t *place_of;  /* [size]: as local_of, or owned: place of each rank in its domain */
+    int place, places;  /* the own place in the domain, how many ranks that has */
+    int32_t *domain_of; /* [size]: as host_of, or owned: numbered by the lowest rank */
+    uint16_t *place_of; /* [size]: as local_of, or owned: place of each rank in its domain */
     struct symm_relay_host *host_at; /* [hosts]: names, and where relays listen; owned */
     symm_thread_group *thread_group;   /* NULL: ranks are processes */
     char *base;         /* heaps, by place in the domain: use symm__heap_base */

@@ -437,8 +437,7 @@ static void publish(const struct symm_team_channel *channel)
 
 static bool asks(const symm_team *team, uint32_t wish)
 {
-    return !team->ctx->exclusive && !team->far && !team->inner &&
-           wish > small_of(team);
+    return !team->ctx->exclusive && !team->far && !team->inner && wish > small_of(team);
 }
 
 uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t wish)

@@ -187,10 +187,9 @@ static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *fa
                                symm__team_rank_at(team, member), why, team->ctx->rank,
                                name);
     if (!is_missing(facts, member) && !symm__members_none(&facts->missing))
-        snprintf(
-            whose, sizeof(whose), "rank %d's",
-            symm__team_rank_at(team, symm__members_first(&facts->missing) %
-                                         team->local_size));
+        snprintf(whose, sizeof(whose), "rank %d's",
+                 symm__team_rank_at(team, symm__members_first(&facts->missing) %
+                                              team->local_size));
     if (is_exchange(facts))
         snprintf(what, sizeof(what), "%s units", whose);
     else if (is_signal(facts))
@@ -282,7 +281,8 @@ static symm_status look_for_dead(symm_team *team, const struct symm_cuda_facts *
 
 static symm_status report_signal_mismatch(symm_team *team, const struct symm_cuda_facts *facts)
 {
-    const int first = symm__members_first(&facts->missing), peer = first < 0 ? 0 : first;
+    const int first = symm__members_first(&facts->missing),
+              peer = first < 0 ? 0 : first;
     struct symm_site site;
 
     return symm__team_fail(
@@ -456,8 +456,7 @@ static const char *unpaired_text(const symm_team *team, const struct symm_cuda_f
     char site[150];
 
     text[0] = '\0';
-    if (is_signal(facts) ||
-        team->far) /* over several hosts streams pair by order */
+    if (is_signal(facts) || team->far) /* over several hosts streams pair by order */
         return text;
     for (int m = 0; m < team->local_size && !text[0]; m++)
         for (int c = 0; c < SYMM_CHANNELS && !text[0]; c++) {
@@ -486,7 +485,8 @@ static const char *unpaired_text(const symm_team *team, const struct symm_cuda_f
 
 static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts *facts)
 {
-    const struct symm_cuda_members late = symm__members_less(&facts->missing, &facts->queued);
+    const struct symm_cuda_members late =
+        symm__members_less(&facts->missing, &facts->queued);
     char missing[96], mine[150], last[150], queued[192], queues[192], unpaired[288];
     int one = symm__members_first(&late);
     uint64_t before;

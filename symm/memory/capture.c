@@ -29,8 +29,7 @@ static symm_status check(const symm_team *team, const char *function)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
                           "%s: the team's calls do not use peers' memory from graphs: "
                           "it is on %s; capture without a bracket",
-                          function,
-                          team->far ? "several hosts" : "the host backend");
+                          function, team->far ? "several hosts" : "the host backend");
     return symm__team_failed(team);
 }
 

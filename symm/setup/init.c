@@ -670,8 +670,7 @@ void symm_finalize(symm_ctx *ctx)
         if (ctx->process[i].pidfd >= 0)
             close(ctx->process[i].pidfd);
     if (ctx->base && !ctx->thread_group)
-        ctx->ops->release(ctx->backend, ctx->base,
-                          (size_t)ctx->places * ctx->stride);
+        ctx->ops->release(ctx->backend, ctx->base, (size_t)ctx->places * ctx->stride);
     if (ctx->control_base && !ctx->thread_group)
         symm__shared_release(ctx->control_base,
                              (size_t)ctx->local_size * SYMM_CONTROL_BYTES);

@@ -83,8 +83,9 @@ static void find_engines(const symm_team *parent, const struct place *by_color,
         bool near = true;
 
         for (end = m; end < parent->size && by_color[end].key == by_color[m].key; end++)
-            near = near &&
-                   domain == ctx->domain_of[parent->world_rank[by_color[end].parent_rank]];
+            near =
+                near &&
+                domain == ctx->domain_of[parent->world_rank[by_color[end].parent_rank]];
         if (!near || by_color[m].key < 0 || (end - m == 1 && !ctx->engine->asked))
             continue;
         *useful = true;

@@ -10,8 +10,8 @@
  * Host 0 is rank 0's. The others connect to it, say JOIN, and get PLACE: a number by their coming,
  * and the parent's address; the parent of number n is number (n - 1) / ARITY. A host whose parent
  * is not host 0 connects to that and says PLACE. The table goes down the tree when all have come.
- * At most CUTS connections break at any moment, with what is under way in them, and FAILS hosts cannot
- * join and say so in JOIN. Deadlines pass when nothing else can move.
+ * At most CUTS connections break at any moment, with what is under way in them, and FAILS hosts
+ * cannot join and say so in JOIN. Deadlines pass when nothing else can move.
  * Claims, for every interleaving:
  *   - a host that gets the table knows the entries of all hosts, and no two have one number;
  *   - a table goes to the children that belong there alone;
