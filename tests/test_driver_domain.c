@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "core/context.h"
+#include "core/device_ops.h"
 
 #define COUNT 1001
 
@@ -247,6 +248,8 @@ static int body(symm_ctx *ctx, void *arg)
         failed = check_sums(&s, &call, &s.out) || check_moves(&s, &call, &s.out) ||
                  check_sums(&s, &call, &s.heap) || check_moves(&s, &call, &s.heap) ||
                  check_puts(&s, &call, job);
+    /* A put leaves its stream the channel. */
+    CHECK(failed || symm__channel_find(s.team, s.stream) < SYMM_CHANNELS);
     if (!failed && job->mapped[0] == s.n)
         failed = check_split(&s, &call);
     CHECK_OK(symm_stream_synchronize(ctx, s.stream, HARNESS_AMPLE));

@@ -325,7 +325,7 @@ int symm__cuda_channel_state(symm_team *team, const void *stream, bool *captured
         symm__cuda_stream_id(team->ctx, (void *)(uintptr_t)stream, &id);
 
     *captured = status == SYMM_OK && stream && (id & CAPTURED);
-    if (team->hierarchy)
+    if (team->far) /* streams have channels by their handles: call/channel.c */
         return symm__channel_find(team, stream);
     if (status != SYMM_OK)
         return SYMM_CHANNELS;
