@@ -306,6 +306,8 @@ SYMM_KERNEL_OF(symm_broadcast_ll_push_any, SYMM_WARP)
     struct symm_round round = symm_round_open(args);
 
     symm_round_next(&round);
+    if (!sends) /* before the first wait */
+        symm_round_announce(args, &round);
     SYMM_NO_UNROLL
     for (uint64_t j = blockIdx.x * blockDim.x + threadIdx.x;
          j < symm_packets_of<symm_ll>(args.bytes) && round.ok;
@@ -323,7 +325,8 @@ SYMM_KERNEL_OF(symm_broadcast_ll_push_any, SYMM_WARP)
         if (round.ok && !(sends && in_place))
             out.put(j, v);
     }
-    symm_round_announce(args, &round);
+    if (sends)
+        symm_round_announce(args, &round);
     symm_round_meet(args, &round, 0);
     __syncthreads();
     symm_round_close(args, &round);
