@@ -660,7 +660,7 @@ SYMM_DEVICE uint32_t symm_port_to_e4m3(float low, float high)
 SYMM_COLD void symm_kernel_tell(const struct symm_cuda_args &args)
 {
     __syncthreads();
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0 && args.done)
         symm_port_store32_relaxed(&args.done[blockIdx.x], args.sequence);
 }
 
