@@ -39,11 +39,12 @@ int symm__cuda_tier_of(int channel)
     return tier;
 }
 
-/* Whether a phase of a Lamport slot takes a warp's packets of each sender, where blocks have but
- * one warp. */
+/* Whether a phase of a slot takes a warp's packets of each sender, by either protocol, where blocks
+ * have but one warp. */
 static bool has_column(const struct tier *tier, unsigned size)
 {
-    return size <= SYMM_FEW_RANKS || tier->lamport_bytes / LINE / 3 / 2 / size >= WARP;
+    return size <= SYMM_FEW_RANKS || (tier->lamport_bytes / LINE / 3 / 2 / size >= WARP &&
+                                      tier->ll_bytes / LINE / 2 / 2 / size >= WARP);
 }
 
 int symm__cuda_tier_for(uint64_t bytes, int size)
