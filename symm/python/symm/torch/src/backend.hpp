@@ -98,8 +98,9 @@ class Backend : public c10d::Backend {
     // host_: made with the group, since two ranks alone may send; cuda_: at the first call with
     // such tensors.
     std::shared_ptr<Job> host_, cuda_;
-    std::unique_ptr<Lane> lane_;
-    std::unique_ptr<Messages> messages_;
+    std::shared_ptr<Lane> lane_;
+    std::shared_ptr<Messages> messages_;
+    std::mutex end_mutex_; // one end_threads at a time
     uint64_t sequence_ = 0;
     bool coalescing_ = false;
     std::vector<WorkPtr> coalesced_;

@@ -6,12 +6,15 @@
 #include <set>
 #include <utility>
 
+#include <unistd.h>
+
 #include <torch/csrc/utils/pybind.h>
 
 namespace symm_torch {
 
 namespace {
 
+const pid_t loaded_by = getpid();
 // The backends that live, for end_backends.
 std::mutex living_mutex;
 std::set<Backend *> &living()
@@ -28,6 +31,8 @@ std::set<Backend *> &living()
 // must not throw: std::terminate. So all threads end before the interpreter does.
 void end_backends()
 {
+    if (getpid() != loaded_by) // a forked child has none of them
+        return;
     const std::lock_guard<std::mutex> lock(living_mutex);
 
     for (Backend *backend : living())
@@ -37,7 +42,7 @@ void end_backends()
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout)
     : c10d::Backend(rank, size), store_(std::move(store)), timeout_(timeout),
       host_(std::make_shared<Job>("host", store_, rank, size, timeout)),
-      lane_(std::make_unique<Lane>()), messages_(std::make_unique<Messages>(host_->team()))
+      lane_(std::make_shared<Lane>()), messages_(std::make_shared<Messages>(host_->team()))
 {
     init();
     const std::lock_guard<std::mutex> lock(living_mutex);
@@ -73,22 +78,32 @@ c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions()
 
 void Backend::shutdown()
 {
+    end_threads();
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
-
     messages_.reset();
-    lane_.reset(); // runs what is queued
+    lane_.reset();
     host_.reset();
     cuda_.reset();
 }
 
+// Without jobs_mutex_ while it waits: a callback of a future makes calls on the lane's thread, and
+// abort() may have to end what is waited for.
 void Backend::end_threads()
 {
-    const std::lock_guard<std::mutex> lock(jobs_mutex_);
+    const std::lock_guard<std::mutex> ending(end_mutex_);
+    std::shared_ptr<Messages> messages;
+    std::shared_ptr<Lane> lane;
 
-    if (messages_)
-        messages_->stop();
-    if (lane_)
-        lane_->stop();
+    {
+        const std::lock_guard<std::mutex> lock(jobs_mutex_);
+
+        messages = messages_;
+        lane = lane_;
+    }
+    if (messages)
+        messages->stop();
+    if (lane)
+        lane->stop();
 }
 
 void Backend::abort()

@@ -36,10 +36,8 @@ class Lane {
             const std::lock_guard<std::mutex> lock(mutex_);
 
             busy_ = false;
-            if (tasks_.empty())
-                return;
         }
-        wake_.notify_one();
+        wake_.notify_all();
     }
 
     // Queues a task, which must not throw. It runs on the lane's thread; after stop(), on this one.
@@ -48,16 +46,14 @@ class Lane {
         {
             std::unique_lock<std::mutex> lock(mutex_);
 
-            if (stopping_) {
-                lock.unlock();
-                task();
-                return;
-            }
+            if (stopping_)
+                return run_here(task, lock);
             if (!thread_.joinable())
                 thread_ = std::thread([this] { run(); });
+            worker_ = thread_.get_id();
             tasks_.push_back(std::move(task));
         }
-        wake_.notify_one();
+        wake_.notify_all();
     }
 
     // Runs what is queued, then ends the thread.
@@ -68,12 +64,27 @@ class Lane {
 
             stopping_ = true;
         }
-        wake_.notify_one();
+        wake_.notify_all();
         if (thread_.joinable())
             thread_.join();
     }
 
   private:
+    // After what is queued; at once in a callback of a task.
+    void run_here(const Task &task, std::unique_lock<std::mutex> &lock)
+    {
+        const bool nested = std::this_thread::get_id() == worker_;
+
+        if (!nested)
+            wake_.wait(lock, [this] { return !busy_ && tasks_.empty(); });
+        busy_ = true;
+        lock.unlock();
+        task();
+        lock.lock();
+        busy_ = nested;
+        wake_.notify_all();
+    }
+
     void run()
     {
         std::unique_lock<std::mutex> lock(mutex_);
@@ -94,6 +105,7 @@ class Lane {
             task = nullptr; // its tensors go before the next task begins
             lock.lock();
             busy_ = false;
+            wake_.notify_all();
         }
     }
 
@@ -101,6 +113,7 @@ class Lane {
     std::condition_variable wake_;
     std::deque<Task> tasks_;
     std::thread thread_;
+    std::thread::id worker_; // thread_'s, also when it has ended
     bool busy_ = false; // a task or a call of another thread runs
     bool stopping_ = false;
 };
