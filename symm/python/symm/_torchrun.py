@@ -20,13 +20,13 @@ _LINGER = 2.0  # seconds for what rank 0 says at the deadline to reach the other
 _stores: list[Any] = []  # rank 0's process may serve its store: it lives as long as the process
 
 
-def _open(seconds: float) -> Any:
-    """The store of the default process group, else the one that torch's env:// would use."""
+def _open(size: int, seconds: float) -> Any:
+    """The store of the default process group, if that has all ranks, else of torch's env://."""
     from torch import distributed
     from torch.distributed import distributed_c10d
     from torch.distributed.rendezvous import rendezvous
 
-    if distributed.is_initialized():
+    if distributed.is_initialized() and distributed.get_world_size() == size:
         return distributed_c10d._get_default_store()
     if not _stores:
         _stores.append(next(rendezvous("env://", timeout=timedelta(seconds=max(seconds, 1))))[0])
@@ -59,7 +59,8 @@ class _Gather:
     def _are_there(self, names: list[str], seconds: float) -> bool:
         try:
             self._store.wait([self._key(name) for name in names], timedelta(seconds=seconds))
-        except RuntimeError:  # late; where the store has gone the next request says so
+        except RuntimeError:  # late, or the store has gone: then this raises, too
+            self._store.check([self._key(names[0])])
             return False
         return True
 
@@ -172,7 +173,7 @@ def allgather(rank: int, size: int, seconds: float) -> Callable[[bytes], list[by
         return None
 
     def exchange(block: bytes) -> list[bytes]:
-        one = _Gather(_open(seconds), "symm/init", rank, size, seconds)
+        one = _Gather(_open(size, seconds), "symm/init", rank, size, seconds)
         return one.lead(block) if rank == 0 else one.follow(block)
 
     return exchange

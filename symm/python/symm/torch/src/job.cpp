@@ -104,7 +104,8 @@ class Exchange {
     {
         try {
             store_->wait(keys, wait);
-        } catch (const std::exception &) { // late; where the store has gone the next request says so
+        } catch (const std::exception &) { // late, or the store has gone: then this throws, too
+            (void)store_->check({keys[0]});
             return false;
         }
         return true;
