@@ -156,8 +156,10 @@ static bool keep_verdict(void *user, struct symm_relay_message *verdict, int *ke
             *kept = i + 1;
             continue;
         }
-        if (!c)
+        if (!c || c->stage != SYMM_RELAY_OPEN || c->doomed) {
+            *kept = i; /* it is written again when the rank is back */
             return false;
+        }
         if (*kept == i)
             symm__relay_queue(c, verdict);
         *kept = i + 1;
