@@ -162,6 +162,8 @@ static symm_status launch_device(struct transfer *t, const char *what, void *str
         t->team->device_ops->transfer(&transfer, stream, work, &t->path, &captured);
     symm__seen_end(t->team, t->seen, status,
                    captured ? SYMM_SIGHT_CAPTURED : SYMM_SIGHT_LAUNCHED);
+    if (status != SYMM_OK && t->signal >= 0)
+        __atomic_sub_fetch(counter_of(t), 1, __ATOMIC_RELAXED);
     return status;
 }
 

@@ -2,6 +2,7 @@
 /* seen.c - see seen.h. */
 #include "call/seen.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/launch.h"
@@ -34,6 +35,21 @@ uint32_t symm__seen_site(const struct symm_team_channel *channel,
     };
 
     return symm__sight_describe(team->ctx->sight, &what);
+}
+
+uint32_t *symm__seen_steps(symm_team *team)
+{
+    uint32_t *made = calloc(((size_t)team->size + 1) * SYMM_STEPS, sizeof(*made));
+    uint32_t *found = NULL;
+
+    if (!made)
+        return NULL;
+    /* release: the zeros, for a thread that finds the pointer */
+    if (__atomic_compare_exchange_n(&team->steps, &found, made, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE))
+        return made;
+    free(made);
+    return found;
 }
 
 uint64_t symm__seen_begin(symm_team *team, struct symm_sight_what *what,

@@ -25,14 +25,25 @@ uint32_t symm__seen_site(const struct symm_team_channel *channel,
 uint64_t symm__seen_begin(symm_team *team, struct symm_sight_what *what,
                           uint32_t name_hash, uint32_t step,
                           enum symm_sight_state state);
+/* The team's counts, made by the first such call: 16 bytes a member are too many for teams that have
+ * none. NULL: there is no memory. */
+uint32_t *symm__seen_steps(symm_team *team);
 /* Counts one more call of that kind with the member; peer team->size: with none, or any. Its
  * number. */
-static inline uint32_t symm__seen_step(const symm_team *team, enum symm_step kind,
-                                       int peer)
+static inline uint32_t symm__seen_step(symm_team *team, enum symm_step kind, int peer)
 {
-    uint32_t *step = &team->steps[(size_t)peer * SYMM_STEPS + (size_t)kind];
+    uint32_t *steps;
 
-    return team->ctx->sight ? __atomic_add_fetch(step, 1, __ATOMIC_RELAXED) : 0;
+    if (!team->ctx->sight)
+        return 0;
+    steps = __atomic_load_n(&team->steps, __ATOMIC_ACQUIRE);
+    if (__builtin_expect(!steps, 0)) {
+        steps = symm__seen_steps(team);
+        if (!steps)
+            return 0;
+    }
+    return __atomic_add_fetch(&steps[(size_t)peer * SYMM_STEPS + (size_t)kind], 1,
+                              __ATOMIC_RELAXED);
 }
 
 static inline uint64_t symm__seen_collective(const struct symm_team_channel *channel,

@@ -325,7 +325,7 @@ static symm_status run(struct batch *batch, void *stream, symm_work **work)
 /* Numbers the messages of the batch. Returns the call's own number. */
 static uint32_t count_steps(const struct batch *batch)
 {
-    const symm_team *team = batch->team;
+    symm_team *team = batch->team;
     const bool one = strcmp(batch->what, "symm_p2p_batch") != 0;
     uint32_t step = 0;
 

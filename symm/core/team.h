@@ -182,7 +182,7 @@ struct symm_team {
     uint32_t *sent, *awaited;
     uint8_t *
         ring_ends; /* [2 * local_size], atomic: a message is under way (call/ring.c); owned */
-    uint32_t *steps;    /* [(size + 1) * SYMM_STEPS], atomic: see call/seen.h; owned */
+    uint32_t *steps;    /* [(size + 1) * SYMM_STEPS], atomic; NULL: none yet: see call/seen.h; owned */
     int ring_turn;      /* atomic: the member that the last receive from any rank served */
     int32_t failing;          /* atomic: a thread writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */

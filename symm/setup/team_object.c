@@ -95,8 +95,7 @@ symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
         goto err_team;
     t->sent = calloc(near * SYMM_SIGNALS, sizeof(*t->sent));
     t->awaited = calloc(near * SYMM_SIGNALS, sizeof(*t->awaited));
-    t->steps = calloc(((size_t)most + 1) * SYMM_STEPS, sizeof(*t->steps));
-    if (!t->sent || !t->awaited || !t->steps)
+    if (!t->sent || !t->awaited)
         goto err_team;
     if (!ctx->device_ops) {
         t->ring_ends = calloc(2 * near, sizeof(*t->ring_ends));
@@ -113,7 +112,6 @@ symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team)
     return SYMM_OK;
 
 err_team:
-    free(t->steps);
     free(t->awaited);
     free(t->ring_ends);
     free(t->slots);

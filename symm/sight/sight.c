@@ -31,7 +31,7 @@ static uint32_t add_site(struct symm_sight *sight, const struct symm_sight_what 
     site->key = what->key;
     site->root = what->root;
     site->signal = what->signal;
-    site->channel = what->channel;
+    __atomic_store_n(&site->channel, what->channel, __ATOMIC_RELAXED); /* a call may end here */
     site->fallback = what->fallback;
     site->bytes = what->bytes;
     site->count = what->count;
@@ -88,9 +88,13 @@ static uint64_t leave_out(struct symm_sight *sight)
 {
     struct symm_sight_page *page = sight->page;
     const uint64_t number = __atomic_add_fetch(&page->calls, 1, __ATOMIC_RELAXED);
+    uint64_t whole = __atomic_load_n(&page->whole, __ATOMIC_RELAXED);
 
     __atomic_fetch_add(&page->left_out, 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&page->whole, number, __ATOMIC_RELAXED);
+    while (whole < number &&
+           !__atomic_compare_exchange_n(&page->whole, &whole, number, true,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
     return SYMM_SIGHT_LEFT_OUT | number;
 }
 

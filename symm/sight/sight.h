@@ -185,7 +185,7 @@ static inline uint64_t symm__sight_take(struct symm_sight *sight)
 static inline void symm__sight_add(const struct symm_sight_site *site, uint64_t *count,
                                    uint64_t more)
 {
-    if (site->channel == SYMM_SIGHT_PAIRS)
+    if (__atomic_load_n(&site->channel, __ATOMIC_RELAXED) == SYMM_SIGHT_PAIRS)
         __atomic_fetch_add(count, more, __ATOMIC_RELAXED);
     else
         __atomic_store_n(count, __atomic_load_n(count, __ATOMIC_RELAXED) + more,
