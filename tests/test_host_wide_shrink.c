@@ -281,6 +281,8 @@ static int body_dying(symm_ctx *ctx, void *arg)
 
     left = __builtin_popcount(wanted);
     CHECK_OK(symm_barrier(team, NULL, NULL));
+    atomic_fetch_add(&s->ready, 1);
+    CHECK(harness_until(&s->ready, s->ranks)); /* else a barrier may see the death, too */
     if (s->first & BIT(me))
         raise(SIGKILL);
     CHECK(shrink_until_failed(team) == SYMM_ERR_PEER_DEAD);
@@ -466,6 +468,8 @@ static int body_replaced(symm_ctx *none, void *arg)
     if (me < 6) {
         CHECK_OK(symm_init(&config, &ctx));
         CHECK_OK(symm_barrier(symm_team_world(ctx), NULL, NULL));
+        atomic_fetch_add(&s->ready, 1);
+        CHECK(harness_until(&s->ready, s->ranks));
         if (me > 3)
             raise(SIGKILL);
         CHECK(shrink_until_failed(symm_team_world(ctx)) == SYMM_ERR_PEER_DEAD);
