@@ -1387,7 +1387,7 @@ static void test_failed_once(void **state)
 static void test_cases(void **state)
 {
     uint64_t most = number_of("SYMM_TEST_LONG", 0) ? 100000 : 3000;
-    uint64_t count = number_of("SYMM_TEST_CASES", HARNESS_SLOW ? 500 : most);
+    uint64_t count = number_of("SYMM_TEST_CASES", HARNESS_SLOW ? 150 : most);
     uint64_t first = number_of("SYMM_TEST_SEED", 1);
     unsigned long turns = 0;
     int bad = 0;

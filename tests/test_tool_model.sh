@@ -104,7 +104,7 @@ begin tree
 explore right -DGIVE_UPS=0
 explore right -DDEATHS=0
 explore right -DCUTS=0
-explore right -DCUTS=0 -DGIVE_UPS=0 -DLEADS=1
+explore_long right -DCUTS=0 -DGIVE_UPS=0 -DLEADS=1
 explore right -DGONE=1 -DDEATHS=0 -DCUTS=0
 # Two at once: up to 3.4 million states, 15 s each.
 explore_long right
@@ -114,7 +114,7 @@ explore_long right -DLEADS=1
 for mutant in NO_RESEND EARLY_GO NO_OUTCOME ANY_VERDICT NO_SAY_AGAIN NO_PARTIAL EARLY_HAVE NO_KEEP; do
     explore wrong "-D$mutant"
 done
-explore wrong -DCUTS=0 -DGIVE_UPS=0 -DLEADS=1 -DNO_KEEP
+explore_long wrong -DCUTS=0 -DGIVE_UPS=0 -DLEADS=1 -DNO_KEEP
 
 begin shrink
 explore right -DRANKS=2 -DDEATHS=1 -DCALLS=2 -DTIMEOUTS -DFINALIZE
