@@ -111,8 +111,11 @@ explore_long right
 explore_long right -DGONE=1 -DDEATHS=0
 explore wrong -DGONE=1 -DDEATHS=0 -DCUTS=0 -DNO_ASK
 explore_long right -DLEADS=1
-for mutant in NO_RESEND EARLY_GO NO_OUTCOME ANY_VERDICT NO_SAY_AGAIN NO_PARTIAL EARLY_HAVE NO_KEEP; do
+for mutant in NO_RESEND EARLY_GO EARLY_HAVE NO_KEEP; do
     explore wrong "-D$mutant"
+done
+for mutant in NO_OUTCOME ANY_VERDICT NO_SAY_AGAIN NO_PARTIAL; do
+    explore_long wrong "-D$mutant"
 done
 explore_long wrong -DCUTS=0 -DGIVE_UPS=0 -DLEADS=1 -DNO_KEEP
 
