@@ -84,24 +84,31 @@ uint32_t symm__sight_find(struct symm_sight *sight, const struct symm_sight_what
 
 #define TRIES 64 /* places that are kept by calls under way */
 
+/* Another thread may have stored a newer number. */
+static void raise_to(uint64_t *word, uint64_t number)
+{
+    uint64_t last = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+    while (last < number &&
+           !__atomic_compare_exchange_n(word, &last, number, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+        ;
+}
+
 static uint64_t leave_out(struct symm_sight *sight)
 {
     struct symm_sight_page *page = sight->page;
     const uint64_t number = __atomic_add_fetch(&page->calls, 1, __ATOMIC_RELAXED);
-    uint64_t whole = __atomic_load_n(&page->whole, __ATOMIC_RELAXED);
 
     __atomic_fetch_add(&page->left_out, 1, __ATOMIC_RELAXED);
-    while (whole < number &&
-           !__atomic_compare_exchange_n(&page->whole, &whole, number, true,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
+    raise_to(&page->whole, number);
     return SYMM_SIGHT_LEFT_OUT | number;
 }
 
 uint64_t symm__sight_take_next(struct symm_sight *sight)
 {
     struct symm_sight_page *page = sight->page;
-    uint64_t number = __atomic_load_n(&page->calls, __ATOMIC_RELAXED), last;
+    uint64_t number = __atomic_load_n(&page->calls, __ATOMIC_RELAXED);
 
     for (int kept = 0; kept < TRIES;) {
         uint64_t *word = &page->call[++number % SYMM_SIGHT_CALLS].word;
@@ -119,11 +126,7 @@ uint64_t symm__sight_take_next(struct symm_sight *sight)
         if (!__atomic_compare_exchange_n(word, &before, number << 8, false,
                                          __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             continue;
-        last = __atomic_load_n(&page->calls, __ATOMIC_RELAXED);
-        while (last < number &&
-               !__atomic_compare_exchange_n(&page->calls, &last, number, true,
-                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            ;
+        raise_to(&page->calls, number);
         return number;
     }
     return leave_out(sight);
