@@ -45,6 +45,29 @@ void engine_close(struct engine_stage *s)
     perf_gpu_close(s->gpu);
 }
 
+int32_t engine_value(int r, size_t i)
+{
+    return (int32_t)(i * 5 + (size_t)r * 1000003);
+}
+
+int32_t *engine_ints(struct device_area *area)
+{
+    return (int32_t *)(void *)area->host;
+}
+
+int engine_give(struct engine_stage *s, struct device_area *area, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        engine_ints(area)[i] = engine_value(s->rank, i);
+    return device_put(area, 0, count * sizeof(int32_t));
+}
+
+int engine_take(struct engine_stage *s, struct device_area *area, size_t count)
+{
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, HARNESS_AMPLE));
+    return device_get(area, 0, count * sizeof(int32_t));
+}
+
 /* NULL on GPUs: NCCL counts nothing. */
 static void *stand_in(const char *name)
 {

@@ -25,6 +25,13 @@ void engine_suite(void);
 /* 0, or 1 after a message. */
 int engine_open(struct engine_stage *s, symm_ctx *ctx);
 void engine_close(struct engine_stage *s);
+/* What rank r has at place i of its input. */
+int32_t engine_value(int r, size_t i);
+int32_t *engine_ints(struct device_area *area); /* its copy on the host */
+/* Fills the area's first `count` elements with the rank's values. 0, or 1 after a message. */
+int engine_give(struct engine_stage *s, struct device_area *area, size_t count);
+/* Waits for the stream and copies the area to the host; as engine_give. */
+int engine_take(struct engine_stage *s, struct device_area *area, size_t count);
 /* Calls of a function of NCCL in this process; 0 on GPUs. */
 uint64_t engine_calls(const char *symbol);
 int engine_registered(void);

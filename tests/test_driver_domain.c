@@ -70,29 +70,6 @@ static int run(struct job *job, harness_body body, uint64_t killed)
     return failed;
 }
 
-static int32_t value(int r, size_t i)
-{
-    return (int32_t)(i * 5 + (size_t)r * 1000003);
-}
-
-static int32_t *host_of(struct device_area *area)
-{
-    return (int32_t *)(void *)area->host;
-}
-
-static int give(struct engine_stage *s, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        host_of(&s->in)[i] = value(s->rank, i);
-    return device_put(&s->in, 0, count * sizeof(int32_t));
-}
-
-static int take(struct engine_stage *s, struct device_area *area, size_t count)
-{
-    CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, HARNESS_AMPLE));
-    return device_get(area, 0, count * sizeof(int32_t));
-}
-
 /* ---- Which ranks are mapped ------------------------------------------------------------ */
 
 static int check_mapped(symm_ctx *ctx, const struct job *job)
@@ -124,22 +101,23 @@ static int check_pointers(struct engine_stage *s, const struct job *job)
 static int check_sums(struct engine_stage *s, const symm_call *call,
                       struct device_area *out)
 {
-    CHECK_ZERO(give(s, COUNT * (size_t)s->n));
+    CHECK_ZERO(engine_give(s, &s->in, COUNT * (size_t)s->n));
     CHECK_OK(symm_all_reduce(s->team, s->in.device, out->device, COUNT, SYMM_INT32,
                              SYMM_SUM, call, NULL));
-    CHECK_ZERO(take(s, out, COUNT));
+    CHECK_ZERO(engine_take(s, out, COUNT));
     for (size_t i = 0; i < COUNT; i++) {
         int32_t sum = 0;
 
         for (int r = 0; r < s->n; r++)
-            sum += value(r, i);
-        CHECK_MESSAGE(host_of(out)[i] == sum, "all_reduce at %zu", i);
+            sum += engine_value(r, i);
+        CHECK_MESSAGE(engine_ints(out)[i] == sum, "all_reduce at %zu", i);
     }
     CHECK_OK(symm_reduce_scatter(s->team, s->in.device, out->device, COUNT, SYMM_INT32,
                                  SYMM_MAX, call, NULL));
-    CHECK_ZERO(take(s, out, COUNT));
+    CHECK_ZERO(engine_take(s, out, COUNT));
     for (size_t i = 0; i < COUNT; i++)
-        CHECK_MESSAGE(host_of(out)[i] == value(s->n - 1, (size_t)s->rank * COUNT + i),
+        CHECK_MESSAGE(engine_ints(out)[i] ==
+                          engine_value(s->n - 1, (size_t)s->rank * COUNT + i),
                       "reduce_scatter at %zu", i);
     return 0;
 }
@@ -151,22 +129,24 @@ static int check_moves(struct engine_stage *s, const symm_call *call,
 
     CHECK_OK(symm_all_gather(s->team, s->in.device, out->device, COUNT, SYMM_INT32,
                              call, NULL));
-    CHECK_ZERO(take(s, out, all));
+    CHECK_ZERO(engine_take(s, out, all));
     for (size_t i = 0; i < all; i++)
-        CHECK_MESSAGE(host_of(out)[i] == value((int)(i / COUNT), i % COUNT),
+        CHECK_MESSAGE(engine_ints(out)[i] == engine_value((int)(i / COUNT), i % COUNT),
                       "all_gather at %zu", i);
     CHECK_OK(symm_broadcast(s->team, s->in.device, out->device, COUNT, SYMM_INT32,
                             s->n - 1, call, NULL));
-    CHECK_ZERO(take(s, out, COUNT));
+    CHECK_ZERO(engine_take(s, out, COUNT));
     for (size_t i = 0; i < COUNT; i++)
-        CHECK_MESSAGE(host_of(out)[i] == value(s->n - 1, i), "broadcast at %zu", i);
+        CHECK_MESSAGE(engine_ints(out)[i] == engine_value(s->n - 1, i),
+                      "broadcast at %zu", i);
     CHECK_OK(symm_all_to_all(s->team, s->in.device, out->device, COUNT, SYMM_INT32,
                              call, NULL));
-    CHECK_ZERO(take(s, out, all));
+    CHECK_ZERO(engine_take(s, out, all));
     for (size_t i = 0; i < all; i++)
-        CHECK_MESSAGE(host_of(out)[i] ==
-                          value((int)(i / COUNT), (size_t)s->rank * COUNT + i % COUNT),
-                      "all_to_all at %zu", i);
+        CHECK_MESSAGE(
+            engine_ints(out)[i] ==
+                engine_value((int)(i / COUNT), (size_t)s->rank * COUNT + i % COUNT),
+            "all_to_all at %zu", i);
     CHECK_OK(symm_barrier(s->team, call, NULL));
     return 0;
 }
@@ -185,15 +165,15 @@ static int check_puts(struct engine_stage *s, const symm_call *call,
         at++;
     const int to = mates[(at + 1) % count], from = mates[(at + count - 1) % count];
 
-    CHECK_ZERO(give(s, COUNT));
+    CHECK_ZERO(engine_give(s, &s->in, COUNT));
     for (int turn = 0; turn < 3; turn++) {
         CHECK_OK(symm_put_signal(s->team, s->heap.device, s->in.device,
                                  COUNT * sizeof(int32_t), to, 7, call, NULL));
         CHECK_OK(symm_signal_wait(s->team, from, 7, call, NULL));
-        CHECK_ZERO(take(s, &s->heap, COUNT));
+        CHECK_ZERO(engine_take(s, &s->heap, COUNT));
         for (size_t i = 0; i < COUNT; i++)
-            CHECK_MESSAGE(host_of(&s->heap)[i] == value(from, i), "from %d at %zu",
-                          from, i);
+            CHECK_MESSAGE(engine_ints(&s->heap)[i] == engine_value(from, i),
+                          "from %d at %zu", from, i);
         CHECK_OK(symm_signal(s->team, from, 9, call, NULL)); /* read: come again */
         CHECK_OK(symm_signal_wait(s->team, to, 9, call, NULL));
     }
@@ -216,13 +196,13 @@ static int check_split(struct engine_stage *s, const symm_call *call)
     int32_t sum = 0;
 
     CHECK_OK(symm_team_split(s->team, s->rank % 2, s->rank, &team));
-    CHECK_ZERO(give(s, COUNT));
+    CHECK_ZERO(engine_give(s, &s->in, COUNT));
     CHECK_OK(symm_all_reduce(team, s->in.device, s->out.device, COUNT, SYMM_INT32,
                              SYMM_SUM, call, NULL));
-    CHECK_ZERO(take(s, &s->out, COUNT));
+    CHECK_ZERO(engine_take(s, &s->out, COUNT));
     for (int r = s->rank % 2; r < s->n; r += 2)
-        sum += value(r, 7);
-    CHECK(host_of(&s->out)[7] == sum);
+        sum += engine_value(r, 7);
+    CHECK(engine_ints(&s->out)[7] == sum);
     CHECK_OK(symm_team_device(team, &device));
     symm_team_destroy(team);
     return 0;

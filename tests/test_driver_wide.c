@@ -25,51 +25,27 @@ static void configure(symm_config *config, int rank, void *arg)
     setenv("SYMM_HOST_ID", host, 1);
 }
 
-/* What rank r has at place i. */
-static int32_t value(int r, size_t i)
-{
-    return (int32_t)(i * 5 + (size_t)r * 1000003);
-}
-
-static int32_t *host_of(struct device_area *area)
-{
-    return (int32_t *)(void *)area->host;
-}
-
-static int give(struct engine_stage *s, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        host_of(&s->in)[i] = value(s->rank, i);
-    return device_put(&s->in, 0, count * sizeof(int32_t));
-}
-
-static int take(struct engine_stage *s, size_t count)
-{
-    CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, HARNESS_AMPLE));
-    return device_get(&s->out, 0, count * sizeof(int32_t));
-}
-
 static int check_sums(struct engine_stage *s, const symm_call *call)
 {
     size_t all = COUNT * (size_t)s->n;
 
-    CHECK_ZERO(give(s, all));
+    CHECK_ZERO(engine_give(s, &s->in, all));
     CHECK_OK(symm_all_reduce(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
                              SYMM_SUM, call, NULL));
-    CHECK_ZERO(take(s, COUNT));
+    CHECK_ZERO(engine_take(s, &s->out, COUNT));
     for (size_t i = 0; i < COUNT; i++) {
         int32_t sum = 0;
 
         for (int r = 0; r < s->n; r++)
-            sum += value(r, i);
-        CHECK_MESSAGE(host_of(&s->out)[i] == sum, "all_reduce at %zu", i);
+            sum += engine_value(r, i);
+        CHECK_MESSAGE(engine_ints(&s->out)[i] == sum, "all_reduce at %zu", i);
     }
     CHECK_OK(symm_reduce_scatter(s->team, s->in.device, s->out.device, COUNT,
                                  SYMM_INT32, SYMM_MAX, call, NULL));
-    CHECK_ZERO(take(s, COUNT));
+    CHECK_ZERO(engine_take(s, &s->out, COUNT));
     for (size_t i = 0; i < COUNT; i++)
-        CHECK_MESSAGE(host_of(&s->out)[i] ==
-                          value(s->n - 1, (size_t)s->rank * COUNT + i),
+        CHECK_MESSAGE(engine_ints(&s->out)[i] ==
+                          engine_value(s->n - 1, (size_t)s->rank * COUNT + i),
                       "reduce_scatter at %zu", i);
     return 0;
 }
@@ -82,25 +58,27 @@ static int check_moves(struct engine_stage *s, const symm_call *call)
                              call, &work));
     CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
     symm_work_release(work);
-    CHECK_ZERO(take(s, COUNT * (size_t)s->n));
+    CHECK_ZERO(engine_take(s, &s->out, COUNT * (size_t)s->n));
     for (size_t i = 0; i < COUNT * (size_t)s->n; i++)
-        CHECK_MESSAGE(host_of(&s->out)[i] == value((int)(i / COUNT), i % COUNT),
+        CHECK_MESSAGE(engine_ints(&s->out)[i] ==
+                          engine_value((int)(i / COUNT), i % COUNT),
                       "all_gather at %zu", i);
     for (int root = 0; root < s->n; root++) {
         CHECK_OK(symm_broadcast(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
                                 root, call, NULL));
-        CHECK_ZERO(take(s, COUNT));
+        CHECK_ZERO(engine_take(s, &s->out, COUNT));
         for (size_t i = 0; i < COUNT; i++)
-            CHECK_MESSAGE(host_of(&s->out)[i] == value(root, i),
+            CHECK_MESSAGE(engine_ints(&s->out)[i] == engine_value(root, i),
                           "broadcast of %d at %zu", root, i);
     }
     CHECK_OK(symm_all_to_all(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
                              call, NULL));
-    CHECK_ZERO(take(s, COUNT * (size_t)s->n));
+    CHECK_ZERO(engine_take(s, &s->out, COUNT * (size_t)s->n));
     for (size_t i = 0; i < COUNT * (size_t)s->n; i++)
-        CHECK_MESSAGE(host_of(&s->out)[i] ==
-                          value((int)(i / COUNT), (size_t)s->rank * COUNT + i % COUNT),
-                      "all_to_all at %zu", i);
+        CHECK_MESSAGE(
+            engine_ints(&s->out)[i] ==
+                engine_value((int)(i / COUNT), (size_t)s->rank * COUNT + i % COUNT),
+            "all_to_all at %zu", i);
     CHECK_OK(symm_barrier(s->team, call, NULL));
     return 0;
 }
@@ -109,24 +87,23 @@ static int check_moves(struct engine_stage *s, const symm_call *call)
 static int check_in_place(struct engine_stage *s, const symm_call *call)
 {
     size_t all = COUNT * (size_t)s->n;
-    struct engine_stage same = *s;
 
-    same.out = s->in; /* what take() reads */
-    CHECK_ZERO(give(s, all));
+    CHECK_ZERO(engine_give(s, &s->in, all));
     CHECK_OK(symm_all_to_all(s->team, s->in.device, s->in.device, COUNT, SYMM_INT32,
                              call, NULL));
-    CHECK_ZERO(take(&same, all));
+    CHECK_ZERO(engine_take(s, &s->in, all));
     for (size_t i = 0; i < all; i++)
-        CHECK_MESSAGE(host_of(&s->in)[i] ==
-                          value((int)(i / COUNT), (size_t)s->rank * COUNT + i % COUNT),
-                      "all_to_all in place at %zu", i);
-    CHECK_ZERO(give(s, all));
+        CHECK_MESSAGE(
+            engine_ints(&s->in)[i] ==
+                engine_value((int)(i / COUNT), (size_t)s->rank * COUNT + i % COUNT),
+            "all_to_all in place at %zu", i);
+    CHECK_ZERO(engine_give(s, &s->in, all));
     CHECK_OK(symm_reduce_scatter(s->team, s->in.device, s->in.device, COUNT, SYMM_INT32,
                                  SYMM_MAX, call, NULL));
-    CHECK_ZERO(take(&same, COUNT));
+    CHECK_ZERO(engine_take(s, &s->in, COUNT));
     for (size_t i = 0; i < COUNT; i++)
-        CHECK_MESSAGE(host_of(&s->in)[i] ==
-                          value(s->n - 1, (size_t)s->rank * COUNT + i),
+        CHECK_MESSAGE(engine_ints(&s->in)[i] ==
+                          engine_value(s->n - 1, (size_t)s->rank * COUNT + i),
                       "reduce_scatter in place at %zu", i);
     return 0;
 }
@@ -147,7 +124,7 @@ static int check_near(struct engine_stage *s, const symm_call *call, const char 
 {
     const int to = neighbour(s, layout, 1), from = neighbour(s, layout, -1);
 
-    CHECK_ZERO(give(s, COUNT));
+    CHECK_ZERO(engine_give(s, &s->in, COUNT));
     for (int turn = 0; turn < 3; turn++) {
         CHECK_OK(symm_put_signal(s->team, s->heap.device, s->in.device,
                                  COUNT * sizeof(int32_t), to, 7, call, NULL));
@@ -155,7 +132,7 @@ static int check_near(struct engine_stage *s, const symm_call *call, const char 
         CHECK_OK(symm_stream_synchronize(s->ctx, s->stream, HARNESS_AMPLE));
         CHECK_ZERO(device_get(&s->heap, 0, COUNT * sizeof(int32_t)));
         for (size_t i = 0; i < COUNT; i++)
-            CHECK_MESSAGE(host_of(&s->heap)[i] == value(from, i),
+            CHECK_MESSAGE(engine_ints(&s->heap)[i] == engine_value(from, i),
                           "a put from rank %d at %zu", from, i);
         CHECK_OK(symm_signal(s->team, from, 9, call, NULL)); /* read: come again */
         CHECK_OK(symm_signal_wait(s->team, to, 9, call, NULL));
@@ -265,7 +242,7 @@ static int messages(struct engine_stage *s, symm_team *team)
 
     if (s->rank != 0 && s->rank != s->n - 1)
         return 0;
-    CHECK_ZERO(give(s, 2));
+    CHECK_ZERO(engine_give(s, &s->in, 2));
     for (int i = 0; i < 4; i++)
         ops[i] = (symm_p2p_op){.size = sizeof(ops[i]),
                                .kind = i < 2 ? SYMM_P2P_SEND : SYMM_P2P_RECV,
@@ -275,9 +252,10 @@ static int messages(struct engine_stage *s, symm_team *team)
                                .dtype = SYMM_INT32,
                                .peer = peers[i % 2]};
     CHECK_OK(symm_p2p_batch(team, ops, 4, &call, NULL));
-    CHECK_ZERO(take(s, 2));
+    CHECK_ZERO(engine_take(s, &s->out, 2));
     for (size_t i = 0; i < 2; i++)
-        CHECK_MESSAGE(host_of(&s->out)[i] == value(peers[i], i), "from %d", peers[i]);
+        CHECK_MESSAGE(engine_ints(&s->out)[i] == engine_value(peers[i], i), "from %d",
+                      peers[i]);
     return 0;
 }
 

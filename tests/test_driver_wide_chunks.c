@@ -33,36 +33,19 @@ struct stage {
         out; /* of SPACE bytes, in private memory; then in the heap */
 };
 
-static int32_t *ints(struct device_area *area)
-{
-    return (int32_t *)(void *)area->host;
-}
-
-static int32_t value(int r, size_t i)
-{
-    return (int32_t)(i * 7 + (size_t)r * 1000003);
-}
-
-static int give(struct stage *g, struct device_area *area, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        ints(area)[i] = value(g->s.rank, i);
-    return device_put(area, 0, count * sizeof(int32_t));
-}
-
 static int check(struct stage *g, struct device_area *area, size_t count, int times)
 {
-    CHECK_OK(symm_stream_synchronize(g->s.ctx, g->s.stream, HARNESS_AMPLE));
-    CHECK_ZERO(device_get(area, 0, count * sizeof(int32_t)));
+    CHECK_ZERO(engine_take(&g->s, area, count));
     for (size_t i = 0; i < count; i++) {
         uint32_t sum = 0;
 
         for (int r = 0; r < g->s.n; r++)
-            sum += (uint32_t)value(r, i);
+            sum += (uint32_t)engine_value(r, i);
         for (int t = 1; t < times; t++)
             sum *= (uint32_t)g->s.n;
-        CHECK_MESSAGE((uint32_t)ints(area)[i] == sum, "%zu elements: %d at %zu, not %d",
-                      count, ints(area)[i], i, (int)sum);
+        CHECK_MESSAGE((uint32_t)engine_ints(area)[i] == sum,
+                      "%zu elements: %d at %zu, not %d", count, engine_ints(area)[i], i,
+                      (int)sum);
     }
     return 0;
 }
@@ -75,7 +58,7 @@ static int one(struct stage *g, size_t count, bool in_place, uint64_t wanted)
     uint64_t before = engine_calls("ncclAllReduce"), made;
     struct device_area *out = in_place ? &g->in : &g->out;
 
-    CHECK_ZERO(give(g, &g->in, count));
+    CHECK_ZERO(engine_give(&g->s, &g->in, count));
     CHECK_OK(symm_all_reduce(g->s.team, g->in.device, out->device, count, SYMM_INT32,
                              SYMM_SUM, &call, NULL));
     made = engine_calls("ncclAllReduce") - before;
@@ -95,7 +78,7 @@ static int captured(struct stage *g, size_t count)
     CUgraphExec exec;
 
     CHECK_ZERO(driver_load(&d));
-    CHECK_ZERO(give(g, &g->in, count));
+    CHECK_ZERO(engine_give(&g->s, &g->in, count));
     CHECK_CU(d.begin_capture(g->s.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     for (int i = 0; i < 2; i++)
         CHECK_OK(symm_all_reduce(g->s.team, g->in.device, g->in.device, count,
@@ -199,7 +182,7 @@ static int faulty(symm_ctx *ctx, void *arg)
     (void)arg;
     CHECK_ZERO(engine_open(&g.s, ctx));
     CHECK_ZERO(device_area_open(&g.in, g.s.gpu, NULL, SPACE));
-    CHECK_ZERO(give(&g, &g.in, 2 * LEAST));
+    CHECK_ZERO(engine_give(&g.s, &g.in, 2 * LEAST));
     call.stream = g.s.stream;
     CHECK_OK(symm_all_reduce(g.s.team, g.in.device, g.in.device, 10, SYMM_INT32,
                              SYMM_SUM, &call, NULL));
