@@ -20,6 +20,8 @@
 #endif
 #include <link.h>
 
+#include "stack_switch.h"
+
 #define STACK_BYTES ((size_t)512 << 10)
 #define EVENTS_MOST 4000000u
 
@@ -85,39 +87,12 @@ void sim_note(const char *format, ...)
 /* ---- Switching ------------------------------------------------------------------- */
 
 #ifdef __x86_64__
-/* Saves the registers that a callee keeps on this stack, and goes on where the other was left. */
 void sim_switch(void **save, void *load);
-__asm__(".text\n"
-        ".globl sim_switch\n"
-        ".type sim_switch, @function\n"
-        "sim_switch:\n"
-        "    endbr64\n"
-        "    pushq %rbp\n"
-        "    pushq %rbx\n"
-        "    pushq %r12\n"
-        "    pushq %r13\n"
-        "    pushq %r14\n"
-        "    pushq %r15\n"
-        "    movq %rsp, (%rdi)\n"
-        "    movq %rsi, %rsp\n"
-        "    popq %r15\n"
-        "    popq %r14\n"
-        "    popq %r13\n"
-        "    popq %r12\n"
-        "    popq %rbx\n"
-        "    popq %rbp\n"
-        "    ret\n"
-        ".size sim_switch, . - sim_switch\n");
+STACK_SWITCH(sim_switch);
 
 static void stack_prepare(struct sim_fiber *f, void (*entry)(void))
 {
-    void **top = (void **)(void *)((char *)f->stack + STACK_BYTES);
-
-    *--top = NULL; /* where `entry` would return to */
-    *--top = (void *)entry;
-    for (int i = 0; i < 6; i++)
-        *--top = NULL;
-    f->sp = top;
+    f->sp = stack_begin((char *)f->stack + STACK_BYTES, entry);
 }
 #else
 static void sim_switch(void **save, void *load)

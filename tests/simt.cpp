@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda_launch.h"
+#include "stack_switch.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -164,28 +165,7 @@ void slab_give(char *memory)
 /* Saves what a call preserves, and where it was saved in *from; goes on at `to`. */
 extern "C" void simt_switch(void **from, void *to)
     __attribute__((visibility("hidden")));
-__asm__(".text\n"
-        ".p2align 4\n"
-        ".hidden simt_switch\n"
-        ".globl simt_switch\n"
-        ".type simt_switch, @function\n"
-        "simt_switch:\n"
-        "    pushq %rbp\n"
-        "    pushq %rbx\n"
-        "    pushq %r12\n"
-        "    pushq %r13\n"
-        "    pushq %r14\n"
-        "    pushq %r15\n"
-        "    movq %rsp, (%rdi)\n"
-        "    movq %rsi, %rsp\n"
-        "    popq %r15\n"
-        "    popq %r14\n"
-        "    popq %r13\n"
-        "    popq %r12\n"
-        "    popq %rbx\n"
-        "    popq %rbp\n"
-        "    ret\n"
-        ".size simt_switch, . - simt_switch\n");
+STACK_SWITCH(simt_switch);
 #endif
 
 void fiber_main(void);
@@ -199,13 +179,7 @@ void fiber_prepare(fiber *f)
     f->context.uc_link = NULL;
     makecontext(&f->context, fiber_main, 0);
 #else
-    void **top = (void **)(void *)(f->stack + f->stack_bytes);
-
-    *--top = NULL; /* fiber_main begins as if called: its return address */
-    *--top = (void *)fiber_main;
-    for (int i = 0; i < 6; i++)
-        *--top = NULL;
-    f->stack_pointer = top;
+    f->stack_pointer = stack_begin(f->stack + f->stack_bytes, fiber_main);
 #endif
     f->shadow = NULL;
     f->fresh = false;
