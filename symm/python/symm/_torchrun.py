@@ -33,6 +33,10 @@ def _open(size: int, seconds: float) -> Any:
     return _stores[0]
 
 
+class _Failed(RuntimeError):
+    """The sentence of an exchange that came to no end."""
+
+
 class _Gather:
     """One allgather by a store that may hold what ranks of earlier tries have left in it.
 
@@ -48,9 +52,11 @@ class _Gather:
     Where a rank has not found its token, rank 0 reads again, under another version.
     """
 
-    def __init__(self, store: Any, prefix: str, rank: int, size: int, seconds: float) -> None:
+    def __init__(self, store: Any, prefix: str, rank: int, size: int, seconds: float,
+                 did: str) -> None:
+        """did: what a rank that comes has done, for sentences."""
         self._store, self._prefix, self._rank, self._size = store, prefix, rank, size
-        self._seconds = seconds
+        self._did = did
         self._until = time.monotonic() + seconds
 
     def _key(self, name: str) -> str:
@@ -86,8 +92,7 @@ class _Gather:
         shown = ", ".join(f"rank {rank}" for rank in late[:8])
         if len(late) > 8:
             shown += f" and {len(late) - 8} more"
-        return (f"{shown} {'has' if len(late) == 1 else 'have'} not called symm.init() within "
-                f"{self._seconds:.3g} s")
+        return f"{shown} {'has' if len(late) == 1 else 'have'} not {self._did}"
 
     def _publish(self, mark: bytes, parts: list[bytes]) -> str:
         version = os.urandom(_TOKEN).hex()
@@ -122,7 +127,7 @@ class _Gather:
                 return [part[_TOKEN:] for part in parts]
         sentence = self._sentence(wanted)
         self._publish(b"-", [*self._tokens(ranks), sentence.encode()])
-        raise RuntimeError(f"symm: init(): {sentence}")
+        raise _Failed(sentence)
 
     def _judge(self, everything: bytes, mine: bytes) -> list[bytes] | None:
         """The parts of all ranks; None: they are of an earlier try."""
@@ -133,7 +138,7 @@ class _Gather:
             return None
         if failed:
             sentence = rest[self._size * length:].decode(errors="replace")
-            raise RuntimeError(f"symm: init(): {sentence}")
+            raise _Failed(sentence)
         return parts
 
     def follow(self, block: bytes) -> list[bytes]:
@@ -154,9 +159,29 @@ class _Gather:
                     self._put(f"{version}/has {self._rank}", b"+")
             elif not parts:
                 time.sleep(min(wait, _STALE))
-        raise RuntimeError(
-            f"symm: init(): rank 0 has not called symm.init() within {self._seconds:.3g} s, or has "
-            "ended")
+        raise _Failed(f"rank 0 has not {self._did}, or has ended")
+
+    def run(self, block: bytes) -> list[bytes]:
+        """The blocks of all ranks. Raises _Failed, and what the store raises."""
+        return self.lead(block) if self._rank == 0 else self.follow(block)
+
+
+def gather(store: Any, prefix: str, rank: int, size: int, seconds: float, block: bytes) -> bytes:
+    """The blocks of all ranks of a process group, one behind the other, by its store.
+
+    The torch backend's start. Raises RuntimeError with a sentence.
+    """
+    did = "made a call of this process group before the timeout"
+    return b"".join(_Gather(store, prefix, rank, size, seconds, did).run(block))
+
+
+def _init(store: Any, prefix: str, rank: int, size: int, seconds: float,
+          block: bytes) -> list[bytes]:
+    did = f"called symm.init() within {seconds:.3g} s"
+    try:
+        return _Gather(store, prefix, rank, size, seconds, did).run(block)
+    except _Failed as error:
+        raise RuntimeError(f"symm: init(): {error}") from None
 
 
 def allgather(rank: int, size: int, seconds: float) -> Callable[[bytes], list[bytes]] | None:
@@ -173,7 +198,6 @@ def allgather(rank: int, size: int, seconds: float) -> Callable[[bytes], list[by
         return None
 
     def exchange(block: bytes) -> list[bytes]:
-        one = _Gather(_open(size, seconds), "symm/init", rank, size, seconds)
-        return one.lead(block) if rank == 0 else one.follow(block)
+        return _init(_open(size, seconds), "symm/init", rank, size, seconds, block)
 
     return exchange

@@ -14,15 +14,14 @@ import pytest
 def gather():
     """gather(store, blocks, seconds): symm.init's allgather with a thread for each rank that has a
     block; each one's result, or its sentence."""
-    from symm._torchrun import _Gather
+    from symm._torchrun import _init
 
     def run(store, blocks, seconds=60):
         results = [None] * len(blocks)
 
         def rank_main(rank):
-            one = _Gather(store, "test", rank, len(blocks), seconds)
             try:
-                results[rank] = (one.follow if rank else one.lead)(blocks[rank])
+                results[rank] = _init(store, "test", rank, len(blocks), seconds, blocks[rank])
             except RuntimeError as error:
                 results[rank] = str(error)
 
