@@ -281,7 +281,7 @@ void symm__cuda_mem_free(struct symm_backend *b, const struct symm_mem *mem)
     symm__cuda_leave(&scope);
 }
 
-/* What is mapped: own memory that is made, or a peer's by what it has sent. */
+/* The memory that is mapped: own memory is made, a peer's is imported by the handle it sent. */
 struct source {
     int *commits;          /* not NULL: own memory; its descriptor, as commit says */
     int fd;                /* of a peer on this host, */

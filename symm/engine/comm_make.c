@@ -125,9 +125,9 @@ static int find_ended(const struct making *making, bool finalized)
 }
 
 /*
- * A member that has died, or went on to the next step a while ago, will not take part. One that has
- * finalized may have left because another died, so deaths are looked for after it; of a pair it
- * may have done its part before.
+ * A member that has died, or went on to the next step a while ago, will not take part. A member
+ * that has finalized may have left because another one died, so deaths are looked for last. A
+ * member of a pair may have done its part before it finalized.
  */
 static symm_status making_stop(void *arg)
 {

@@ -2,9 +2,9 @@
 /*
  * leave.c - a rank finalizes, and its host's relay perhaps with it.
  *
- * A relay that finalizes says so to the host's neighbours. Where nobody listens after that, all
- * ranks have finalized; where nobody listens without that, all have died. A relay that begins after
- * a death, and finalizes at once, waits until the neighbours have come to it again.
+ * A relay that finalizes tells the host's neighbours. If no rank of the host listens after that,
+ * all have finalized. If no rank listens and none has said so, all have died. A relay that begins
+ * after a death, and finalizes at once, waits until the neighbours have connected again.
  */
 #include "relay/private.h"
 #include "util/clock.h"
