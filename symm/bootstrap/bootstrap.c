@@ -27,56 +27,6 @@
 #include "util/status.h"
 #include "util/text.h"
 
-/* ---- Messages --------------------------------------------------------------------- */
-
-struct symm_bootstrap_message
-symm__bootstrap_message(enum symm_bootstrap_kind kind,
-                        const struct symm_bootstrap_run *run, int rank, uint64_t nonce)
-{
-    struct symm_bootstrap_message message = {
-        .magic = SYMM_BOOTSTRAP_MAGIC,
-        .protocol = SYMM_BOOTSTRAP_PROTOCOL,
-        .kind = (uint16_t)kind,
-        .library = SYMM_BOOTSTRAP_LIBRARY,
-        .rank = rank,
-        .size = run->size,
-        .nonce = nonce,
-    };
-    return message;
-}
-
-int symm__bootstrap_named(int rank, int named)
-{
-    return named > 0 && named <= SYMM_RANKS_MAX ? named - 1 : rank;
-}
-
-enum symm_seqpacket symm__bootstrap_send(int fd,
-                                         const struct symm_bootstrap_message *message,
-                                         const int *fds, int fds_count, double until)
-{
-    struct iovec part = symm__seqpacket_part(message, sizeof(*message));
-    return symm__seqpacket_send(fd, &part, 1, fds, fds_count, until);
-}
-
-enum symm_seqpacket symm__bootstrap_recv(int fd, struct symm_bootstrap_message *message,
-                                         int *fds, int fds_max, int *fds_count,
-                                         double until)
-{
-    struct iovec part = {.iov_base = message, .iov_len = sizeof(*message)};
-    size_t bytes;
-    memset(message, 0, sizeof(*message));
-    enum symm_seqpacket wire =
-        symm__seqpacket_recv(fd, &part, 1, &bytes, fds, fds_max, fds_count, until);
-    (void)symm__printable(message->text, sizeof(message->text));
-    if (wire != SYMM_SEQPACKET_OK ||
-        (bytes == sizeof(*message) && message->magic == SYMM_BOOTSTRAP_MAGIC &&
-         message->kind >= SYMM_BOOTSTRAP_HELLO &&
-         message->kind <= SYMM_BOOTSTRAP_ABORT))
-        return wire;
-    symm__seqpacket_close(fds, *fds_count);
-    return SYMM_SEQPACKET_CUT;
-}
-
 /* ---- By key ---------------------------------------------------------------------- */
 
 /* most: ranks. */
