@@ -9,6 +9,9 @@
  */
 #include "plane_bootstrap.h"
 
+#include "bootstrap/hosts.h"
+#include "oob/exchange.h"
+
 static const uint8_t wrong_secret[SYMM_SECRET_BYTES] = "0123456789abcdf";
 
 /* ---- Meetings that go well ------------------------------------------------------- */
@@ -128,6 +131,82 @@ static void test_missing(void **state)
                 break;
         }
         assert_true(timeout <= HARNESS_SOON);
+    }
+}
+
+/* ---- Places that are not the ranks of the job ---- */
+
+#define PLACES 3
+static const int rank_at[PLACES] = {4, 5, 9};
+
+/* All learn the ranks; then the rank at place 1 leaves, and the others exchange. */
+static int body_places(int place, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_bootstrap_run run = run_of(job, place);
+    int fds[SYMM_BOOTSTRAP_MAX], ranks[PLACES] = {-1, -1, -1};
+    struct symm_oob_message messages[PLACES] = {0};
+    struct symm_exchange exchange = {.sequence = 1};
+    symm_status status;
+
+    ranks[place] = rank_at[place];
+    run.ranks = ranks;
+    PLANE_CHECK(symm__bootstrap_near(&run, fds) == SYMM_OK);
+    PLANE_CHECK(memcmp(ranks, rank_at, sizeof(ranks)) == 0);
+    if (place != 1) {
+        status = symm__near_exchange(place, PLACES, ranks, fds, HARNESS_AMPLE,
+                                     &exchange, messages);
+        plane_note(result, status);
+        symm__oob_messages_finish(messages, PLACES);
+    }
+    symm__seqpacket_close(fds, PLACES);
+    return 0;
+}
+
+static int body_places_missing(int place, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct symm_bootstrap_run run = run_of(job, place);
+    int ranks[PLACES];
+
+    for (int i = 0; i < PLACES; i++)
+        ranks[i] = job->kind || i == place ? rank_at[i] : -1;
+    run.ranks = ranks;
+    return bootstrap_and_check(&run, result);
+}
+
+static void test_places(void **state)
+{
+    struct job job;
+
+    (void)state;
+    job_open(&job, PLACES);
+    for (int place = 0; place < PLACES; place++)
+        plane_start(&job.plane, body_places, place, &job);
+    assert_int_equal(plane_wait(&job.plane), 0);
+    assert_result(&job, 0, SYMM_ERR_PEER_DEAD, "rank 5 ");
+    assert_result(&job, 2, SYMM_ERR_PEER_DEAD, "rank 5 ");
+    job_close(&job);
+}
+
+/* One that does not come is named by its rank if that is known, else by its place. */
+static void test_places_missing(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        struct job job;
+
+        job_open(&job, PLACES);
+        job.kind = known;
+        job.timeout = 0.3;
+        plane_start(&job.plane, body_places_missing, 0, &job);
+        plane_start(&job.plane, body_places_missing, 1, &job);
+        assert_int_equal(plane_wait(&job.plane), 0);
+        for (int i = 0; i < 2; i++)
+            assert_result(&job, i, SYMM_ERR_TIMEOUT,
+                          known ? "rank 9 has not joined"
+                                : "local rank 2 has not joined");
+        job_close(&job);
     }
 }
 
@@ -565,13 +644,14 @@ int main(void)
     symm_log_sink(plane_quiet, NULL);
     unsetenv("XDG_RUNTIME_DIR");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_often),
-        cmocka_unit_test(test_crowd),        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_no_hub),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_strangers),    cmocka_unit_test(test_same_key),
-        cmocka_unit_test(test_directory),    cmocka_unit_test(test_runtime_dir),
-        cmocka_unit_test(test_arguments),    cmocka_unit_test(test_bootstrap),
-        cmocka_unit_test(test_refusal_told),
+        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_often),
+        cmocka_unit_test(test_crowd),          cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_no_hub),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_strangers),      cmocka_unit_test(test_same_key),
+        cmocka_unit_test(test_directory),      cmocka_unit_test(test_runtime_dir),
+        cmocka_unit_test(test_arguments),      cmocka_unit_test(test_bootstrap),
+        cmocka_unit_test(test_refusal_told),   cmocka_unit_test(test_places),
+        cmocka_unit_test(test_places_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

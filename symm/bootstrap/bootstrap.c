@@ -102,7 +102,8 @@ struct gathering {
     uint8_t root_key[SYMM_SECRET_BYTES]; /* then of the secret and the job's series */
     int local_rank, local_size;          /* with root: of the launcher's ranks here, */
     const char *node;                    /* the launcher's name for them, or "", */
-    int near_fd[SYMM_BOOTSTRAP_MAX]; /* and sockets to them, once they are made; -1 */
+    int near_fd[SYMM_BOOTSTRAP_MAX]; /* and sockets to them, once they are made; -1, */
+    int near_ranks[SYMM_BOOTSTRAP_MAX]; /* and their ranks in the job; -1: not known */
     double until;
     int listener; /* for other hosts; -1: none */
     /* != SYMM_OK: a rank of this host was lost, and the other hosts have the table and wait. */
@@ -183,14 +184,12 @@ static symm_status entries_check(const struct gathering *gathering,
     return SYMM_OK;
 }
 
-/* The last error counts the ranks of this host only, whose entry is that of its rank `place`. */
-static symm_status counts_here(symm_status status, const struct bootstrap_entry *entry,
-                               int place)
+/* The last error is of this host's ranks only. */
+static symm_status failed_here(symm_status status, const struct bootstrap_entry *entry)
 {
     char sentence[SYMM_ERROR_BYTES];
-    (void)snprintf(sentence, sizeof(sentence),
-                   "on host %s, whose rank %d is rank %d of the job: %.380s",
-                   entry->place.host.name, place, entry->rank, symm_last_error());
+    (void)snprintf(sentence, sizeof(sentence), "on host %s: %.450s",
+                   entry->place.host.name, symm_last_error());
     return symm__fail_quiet(status, sentence);
 }
 
@@ -206,7 +205,7 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
     struct symm_bootstrap_run fresh = *run;
     fresh.size = world->local_size;
     fresh.rank = world->local_of[run->rank];
-    fresh.named = run->rank + 1;
+    fresh.ranks = world->local;
     memcpy(&high, gathering->entries[0].key, sizeof(high));
     memcpy(&low, gathering->entries[0].key + sizeof(high), sizeof(low));
     /* One machine may play several hosts, in one directory. */
@@ -218,7 +217,7 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
     symm_status status = symm__bootstrap_near(&fresh, near_fd);
     if (status == SYMM_OK || fresh.size == run->size)
         return status;
-    return counts_here(status, entry, fresh.rank);
+    return failed_here(status, entry);
 }
 
 static symm_status entries_world(const struct gathering *gathering)
@@ -355,23 +354,18 @@ static symm_status speak(const struct gathering *gathering, int rank,
             return symm__fail(SYMM_ERR_DAMAGED,
                               "a rank of this host sent a malformed entry");
         memcpy(&here[i], near[i].bytes, sizeof(*here));
-        ranks[i] = here[i].rank;
-        if (i > 0 && ranks[i] <= ranks[i - 1])
-            return symm__fail(
-                SYMM_ERR_JOB,
-                "local rank %d is rank %d of the job, local rank %d is rank "
-                "%d: the order must be the same",
-                i - 1, ranks[i - 1], i, ranks[i]);
+        ranks[i] = gathering->near_ranks[i];
     }
     return symm__tree_join(&join);
 }
 
 /* If the lowest rank of this host has died, the second one tells the hosts that wait for this one;
- * at rank 0's port, if that was it. `lowest`: its rank; -1: not known. */
-static symm_status speak_for_lowest(const struct gathering *gathering, int lowest,
+ * at rank 0's port, if that was it. */
+static symm_status speak_for_lowest(const struct gathering *gathering,
                                     symm_status status)
 {
     const int rank = gathering->run->rank, fd = gathering->near_fd[0];
+    const int lowest = gathering->near_ranks[0]; /* -1: not known */
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
 
     if (gathering->local_rank != 1 || status != SYMM_ERR_PEER_DEAD)
@@ -421,27 +415,9 @@ static char *hand_on(const struct gathering *gathering, symm_status status,
     return made;
 }
 
-/* The ranks that have met on this host, from their entries. False: they are in no order. */
-static bool ranks_of(const struct gathering *gathering,
-                     const struct symm_oob_message *near, int *ranks)
-{
-    for (int i = 0; i < gathering->local_size; i++) {
-        struct bootstrap_entry entry;
-        if (near[i].bytes_count != sizeof(entry))
-            return false;
-        memcpy(&entry, near[i].bytes, sizeof(entry));
-        ranks[i] = entry.rank;
-        if (ranks[i] < 0 || ranks[i] >= gathering->run->size ||
-            (i > 0 && ranks[i] <= ranks[i - 1]))
-            return false;
-    }
-    return true;
-}
-
 /* The second exchange: the lowest rank hands on the table and its listener. *spoken: how the
  * tree went there. */
-static symm_status gather_handed(struct gathering *gathering, const int *ranks,
-                                 symm_status *spoken)
+static symm_status gather_handed(struct gathering *gathering, symm_status *spoken)
 {
     struct symm_oob_message near[SYMM_BOOTSTRAP_MAX] = {0};
     int place = gathering->local_rank, size = gathering->local_size;
@@ -455,7 +431,7 @@ static symm_status gather_handed(struct gathering *gathering, const int *ranks,
                                          place == 0 && gathering->listener >= 0};
     /* The one that joins the tree may return as late as the deadline, with a reason. */
     symm_status status = symm__near_exchange(
-        place, size, ranks, gathering->near_fd,
+        place, size, gathering->near_ranks, gathering->near_fd,
         gathering->until - symm__now() + HAND_ON_SECONDS, &exchange, near);
     if (status == SYMM_OK)
         status = *spoken = take_entries(gathering, &near[0]);
@@ -477,29 +453,45 @@ static symm_status gather_among(struct gathering *gathering, symm_status made,
 {
     struct symm_oob_message near[SYMM_BOOTSTRAP_MAX] = {0};
     int place = gathering->local_rank, size = gathering->local_size;
-    int ranks[SYMM_BOOTSTRAP_MAX];
     struct symm_exchange exchange = {
         .sequence = 1, .status = made, .bytes = mine, .bytes_count = sizeof(*mine)};
     symm_status spoken = SYMM_OK;
     symm_status status =
-        symm__near_exchange(place, size, NULL, gathering->near_fd,
+        symm__near_exchange(place, size, gathering->near_ranks, gathering->near_fd,
                             gathering->until - symm__now(), &exchange, near);
-    bool ordered = status == SYMM_OK && ranks_of(gathering, near, ranks);
     if (status != SYMM_OK && made == SYMM_OK)
-        status = counts_here(status, mine, place);
+        status = failed_here(status, mine);
     if (place == 0)
         spoken = speak(gathering, gathering->run->rank, status, near);
     symm__oob_messages_finish(near, size);
     if (status != SYMM_OK)
-        return speak_for_lowest(gathering, -1, status);
-    status = gather_handed(gathering, ordered ? ranks : NULL, &spoken);
+        return speak_for_lowest(gathering, status);
+    status = gather_handed(gathering, &spoken);
     if (spoken == SYMM_OK) /* else that is what the lowest rank has heard */
-        status = speak_for_lowest(gathering, ordered ? ranks[0] : -1, status);
+        status = speak_for_lowest(gathering, status);
     if (status == SYMM_OK || place != 0 || spoken != SYMM_OK)
         return status;
     /* The other hosts have the table, and wait for this one: they hear it from the relay. */
     gathering->late = status;
     (void)snprintf(gathering->why, sizeof(gathering->why), "%s", symm_last_error());
+    return SYMM_OK;
+}
+
+/* The launcher's places must be in the order of the job's ranks. All ranks of a host find the
+ * same. */
+static symm_status order_check(const struct symm_bootstrap_run *near, int size)
+{
+    for (int i = 0; i < near->size; i++)
+        if (near->ranks[i] < 0 || near->ranks[i] >= size)
+            return symm__fail(SYMM_ERR_JOB,
+                              "local rank %d is rank %d of a job of %d ranks", i,
+                              near->ranks[i], size);
+        else if (i > 0 && near->ranks[i] <= near->ranks[i - 1])
+            return symm__fail(
+                SYMM_ERR_JOB,
+                "local rank %d is rank %d of the job, local rank %d is rank "
+                "%d: the order must be the same",
+                i - 1, near->ranks[i - 1], i, near->ranks[i]);
     return SYMM_OK;
 }
 
@@ -511,7 +503,7 @@ static symm_status gather_tree(struct gathering *gathering, symm_status made,
     int *near_fd = gathering->near_fd;
     struct symm_bootstrap_run near = {.rank = gathering->local_rank,
                                       .size = gathering->local_size,
-                                      .named = run->rank + 1,
+                                      .ranks = gathering->near_ranks,
                                       .key = key,
                                       .secret = run->secret,
                                       .timeout = gathering->until - symm__now()};
@@ -519,11 +511,16 @@ static symm_status gather_tree(struct gathering *gathering, symm_status made,
     /* One machine may play several hosts, or have several launchers of one job. */
     (void)snprintf(key, sizeof(key), "%s host=%016" PRIx64 " node=%.20s", run->key,
                    mine->place.host.id, gathering->node);
+    near.ranks[near.rank] = run->rank;
     status = symm__bootstrap_near(&near, near_fd);
+    if (status != SYMM_OK)
+        status = failed_here(status, mine);
+    else
+        status = order_check(&near, run->size);
     if (status != SYMM_OK && near.rank == 0)
         return speak(gathering, run->rank, status, NULL);
     if (status != SYMM_OK)
-        return speak_for_lowest(gathering, -1, status);
+        return speak_for_lowest(gathering, status);
     return gather_among(gathering, made, mine);
 }
 
@@ -537,6 +534,7 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
     gathering->until = symm__now() + run->timeout;
     gathering->listener = -1;
     memset(gathering->near_fd, -1, sizeof(gathering->near_fd));
+    memset(gathering->near_ranks, -1, sizeof(gathering->near_ranks));
     gathering->entries = calloc((size_t)run->size, sizeof(*gathering->entries));
     if (gathering->entries == NULL)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for the entries of %d ranks",

@@ -28,7 +28,9 @@
 
 struct symm_bootstrap_run {
     int rank, size;           /* size >= 1 */
-    int named;                /* 1 + the rank in sentences, where `rank` is a place; else 0 */
+    /* [size], where `rank` is a place on this host: the job's rank at each place, or -1 for one
+     * that is not known before; all are on success. NULL: places are ranks. */
+    int *ranks;
     const char *key;          /* the job's key: borrows */
     const uint8_t *secret;    /* SYMM_SECRET_BYTES or NULL: borrows */
     uint64_t series;          /* by rank 0's port: as in struct symm_job */
@@ -106,11 +108,16 @@ struct symm_bootstrap_message {
     int32_t status;      /* DONE, ABORT, REFUSED: a symm_status */
     uint64_t nonce;      /* the joiner's */
     int32_t pid;         /* HELLO: as the joiner sees itself; for errors only */
-    int32_t first;       /* PEERS: rank that the first descriptor leads to; HELLO, WELCOME: named */
+    int32_t
+        first; /* PEERS: rank that the first descriptor leads to; HELLO, WELCOME: the
+                          * sender's rank in the job */
     int32_t count;       /* and how many ranks from there on */
     uint32_t has_secret; /* HELLO: 1 if secret is set */
     uint8_t secret[SYMM_SECRET_BYTES];
-    char text[448]; /* DONE, ABORT, REFUSED: a sentence */
+    union {
+        char text[448];                    /* DONE, ABORT, REFUSED: a sentence */
+        int32_t ranks[SYMM_BOOTSTRAP_MAX]; /* GO: the job's rank at each place */
+    };
 };
 static_assert(sizeof(struct symm_bootstrap_message) == 512,
               "the packet's layout is fixed");
@@ -127,8 +134,20 @@ enum symm_seqpacket symm__bootstrap_recv(int fd, struct symm_bootstrap_message *
                                          int *fds, int fds_max, int *fds_count,
                                          double until);
 
-/* A rank as sentences name it; `named` as in the run. */
-int symm__bootstrap_named(int rank, int named);
+/* The job's rank at a place, as far as the run knows it; else the place. */
+int symm__bootstrap_rank(const struct symm_bootstrap_run *run, int place);
+/* Keeps what a peer says of the rank at `place`, unless it is known or is no rank of a job. */
+void symm__bootstrap_learn(const struct symm_bootstrap_run *run, int place,
+                           int32_t rank);
+/* "rank 4", or "local rank 0" if only the place is known. Returns `text`. */
+#define SYMM_BOOTSTRAP_WHO_BYTES 24
+#define SYMM_BOOTSTRAP_WHO(run, place)                                                 \
+    symm__bootstrap_name(run, place, (char[SYMM_BOOTSTRAP_WHO_BYTES]){0})
+const char *symm__bootstrap_name(const struct symm_bootstrap_run *run, int place,
+                                 char *text);
+/* The same of several places, as symm__ranks_text; `places` becomes what is named. */
+void symm__bootstrap_names(const struct symm_bootstrap_run *run, int *places, int count,
+                           char *text, size_t bytes);
 
 /* root.c, join.c: the two sides of symm__bootstrap_local; size >= 2. `until` is a point in time. */
 struct symm_socket_path;

@@ -24,6 +24,9 @@
 #define JOIN_ANSWER_SECONDS                                                            \
     0.5 /* for rank 0 to name the missing ranks, after the deadline */
 
+#define ROOT(join) SYMM_BOOTSTRAP_WHO((join)->run, 0)
+#define SELF(join) SYMM_BOOTSTRAP_WHO((join)->run, (join)->run->rank)
+
 struct join {
     const struct symm_bootstrap_run *run;
     const struct symm_socket_path *place;
@@ -31,7 +34,6 @@ struct join {
     uint64_t nonce;
     int fd;       /* connection to rank 0; -1: none */
     bool welcome; /* rank 0 has accepted us */
-    int root;     /* it, as sentences name it, once it has */
     bool gave_up; /* GIVE_UP was sent */
     bool over;    /* GO has arrived */
     int have;     /* sockets to the other joiners so far */
@@ -44,8 +46,8 @@ static symm_status join_say(struct join *join,
     enum symm_seqpacket wire =
         symm__bootstrap_send(join->fd, message, NULL, 0, join->until);
     if (wire == SYMM_SEQPACKET_ERROR)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d sending to rank 0",
-                                join->run->rank);
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s sending to %s", SELF(join),
+                                ROOT(join));
     return SYMM_OK; /* a hang-up is found by receiving, with what the root said before */
 }
 
@@ -54,7 +56,7 @@ static symm_status join_greet(struct join *join)
     struct symm_bootstrap_message hello = symm__bootstrap_message(
         SYMM_BOOTSTRAP_HELLO, join->run, join->run->rank, join->nonce);
     hello.pid = (int32_t)getpid();
-    hello.first = join->run->named;
+    hello.first = symm__bootstrap_rank(join->run, join->run->rank);
     if (join->run->secret != NULL) {
         hello.has_secret = 1;
         memcpy(hello.secret, join->run->secret, SYMM_SECRET_BYTES);
@@ -64,12 +66,12 @@ static symm_status join_greet(struct join *join)
 
 static symm_status join_unopened(const struct join *join)
 {
-    return symm__fail(
-        SYMM_ERR_TIMEOUT,
-        "rank 0 has not opened the job's bootstrap (or has left it already): "
-        "rank %d tried %s for %.3g s. Is rank 0 running on this host, as this "
-        "user, with the same job id (SYMM_JOB_ID) and SYMM_RUNTIME_DIR?",
-        join->run->rank, join->place->path, symm__now() - join->start);
+    return symm__fail(SYMM_ERR_TIMEOUT,
+                      "%s has not opened the job's bootstrap (or has left it already): "
+                      "%s tried %s for %.3g s. Is it running on this host, as this "
+                      "user, with the same job id (SYMM_JOB_ID) and SYMM_RUNTIME_DIR?",
+                      ROOT(join), SELF(join), join->place->path,
+                      symm__now() - join->start);
 }
 
 /* A connection to the listener at the path, with the handshake sent. */
@@ -117,8 +119,8 @@ static symm_status join_take(struct join *join,
                 join_is_socket(fds[i]);
     if (!right)
         return symm__fail(SYMM_ERR_DAMAGED,
-                          "rank 0 sent rank %d other sockets than it announced",
-                          join->run->rank);
+                          "%s sent %s other sockets than it announced", ROOT(join),
+                          SELF(join));
     for (int i = 0; i < count; i++) {
         join->peer_fd[first + i] = fds[i];
         fds[i] = -1;
@@ -148,11 +150,11 @@ static symm_status join_obey(struct join *join,
     switch (message->kind) {
     case SYMM_BOOTSTRAP_WELCOME:
         join->welcome = true;
-        join->root = symm__bootstrap_named(0, message->first);
+        symm__bootstrap_learn(join->run, 0, message->first);
         return SYMM_OK;
     case SYMM_BOOTSTRAP_REFUSED:
-        return symm__fail(SYMM_ERR_REFUSED, "rank 0 refused rank %d at %s: %s",
-                          join->run->rank, join->place->path, message->text);
+        return symm__fail(SYMM_ERR_REFUSED, "%s refused %s at %s: %s", ROOT(join),
+                          SELF(join), join->place->path, message->text);
     case SYMM_BOOTSTRAP_ABORT: /* rank 0 has logged it */
         return symm__fail_quiet(symm__peer_status(message->status), message->text);
     case SYMM_BOOTSTRAP_PEERS:
@@ -162,15 +164,16 @@ static symm_status join_obey(struct join *join,
         return status;
     case SYMM_BOOTSTRAP_GO:
         join->over = join->have == join->run->size - 2;
+        for (int i = 0; i < join->run->size; i++)
+            symm__bootstrap_learn(join->run, i, message->ranks[i]);
         if (join->over)
             return SYMM_OK;
         break;
     default:
         break;
     }
-    return symm__fail(SYMM_ERR_DAMAGED,
-                      "rank 0 sent rank %d a message out of turn (%d)", join->run->rank,
-                      message->kind);
+    return symm__fail(SYMM_ERR_DAMAGED, "%s sent %s a message out of turn (%d)",
+                      ROOT(join), SELF(join), message->kind);
 }
 
 /* The deadline has passed: asks rank 0 which ranks are missing, and waits a little for the
@@ -178,11 +181,11 @@ static symm_status join_obey(struct join *join,
 static symm_status join_give_up(struct join *join)
 {
     if (join->gave_up)
-        return symm__fail(
-            SYMM_ERR_TIMEOUT,
-            "rank 0 has opened the job's bootstrap at %s but does not answer "
-            "rank %d, after %.3g s: is it stopped?",
-            join->place->path, join->run->rank, symm__now() - join->start);
+        return symm__fail(SYMM_ERR_TIMEOUT,
+                          "%s has opened the job's bootstrap at %s but does not answer "
+                          "%s, after %.3g s: is it stopped?",
+                          ROOT(join), join->place->path, SELF(join),
+                          symm__now() - join->start);
     struct symm_bootstrap_message message = symm__bootstrap_message(
         SYMM_BOOTSTRAP_GIVE_UP, join->run, join->run->rank, join->nonce);
     join->gave_up = true;
@@ -202,10 +205,8 @@ static symm_status join_hung_up(struct join *join)
     symm__socket_path_tidy(join->place);
     return symm__fail(
         SYMM_ERR_PEER_DEAD,
-        "rank %d has ended or hung up during the job's bootstrap (rank %d waited "
-        "at %s)",
-        join->root, symm__bootstrap_named(join->run->rank, join->run->named),
-        join->place->path);
+        "%s has ended or hung up during the job's bootstrap (%s waited at %s)",
+        ROOT(join), SELF(join), join->place->path);
 }
 
 static symm_status join_hear(struct join *join)
@@ -220,22 +221,21 @@ static symm_status join_hear(struct join *join)
     if (wire == SYMM_SEQPACKET_CLOSED)
         return join_hung_up(join);
     if (wire == SYMM_SEQPACKET_CUT_FDS && errno == EMFILE)
-        return join_done(join,
-                         symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                          "rank %d taking its sockets to %d other "
-                                          "ranks (ulimit -n is too low)",
-                                          join->run->rank, join->run->size - 2));
+        return join_done(join, symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                                "%s taking its sockets to %d other "
+                                                "ranks (ulimit -n is too low)",
+                                                SELF(join), join->run->size - 2));
     if (wire == SYMM_SEQPACKET_ERROR)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d receiving from rank 0",
-                                join->run->rank);
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s receiving from %s",
+                                SELF(join), ROOT(join));
     bool sane = wire == SYMM_SEQPACKET_OK && message.nonce == join->nonce &&
                 message.rank == join->run->rank &&
                 (count == 0 || message.kind == SYMM_BOOTSTRAP_PEERS);
     symm_status status =
         sane ? join_obey(join, &message, fds, count)
              : symm__fail(SYMM_ERR_DAMAGED,
-                          "what listens at %s sent rank %d a damaged message",
-                          join->place->path, join->run->rank);
+                          "what listens at %s sent %s a damaged message",
+                          join->place->path, SELF(join));
     if (wire == SYMM_SEQPACKET_OK)
         symm__seqpacket_close(fds, count); /* those that were not taken */
     return status;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* message.c - packets of a bootstrap by key: made, sent, received and checked. */
+/* message.c - packets of a bootstrap by key: made, sent, received and checked; ranks in errors. */
+#include <stdio.h>
 #include <string.h>
 
 #include "bootstrap/bootstrap.h"
+#include "util/rank_text.h"
 #include "util/text.h"
 
 struct symm_bootstrap_message
@@ -21,9 +23,40 @@ symm__bootstrap_message(enum symm_bootstrap_kind kind,
     return message;
 }
 
-int symm__bootstrap_named(int rank, int named)
+int symm__bootstrap_rank(const struct symm_bootstrap_run *run, int place)
 {
-    return named > 0 && named <= SYMM_RANKS_MAX ? named - 1 : rank;
+    return run->ranks != NULL && run->ranks[place] >= 0 ? run->ranks[place] : place;
+}
+
+void symm__bootstrap_learn(const struct symm_bootstrap_run *run, int place,
+                           int32_t rank)
+{
+    if (run->ranks != NULL && run->ranks[place] < 0 && rank >= 0 &&
+        rank < SYMM_RANKS_MAX)
+        run->ranks[place] = rank;
+}
+
+const char *symm__bootstrap_name(const struct symm_bootstrap_run *run, int place,
+                                 char *text)
+{
+    bool known = run->ranks == NULL || run->ranks[place] >= 0;
+    (void)snprintf(text, SYMM_BOOTSTRAP_WHO_BYTES, "%srank %d", known ? "" : "local ",
+                   symm__bootstrap_rank(run, place));
+    return text;
+}
+
+void symm__bootstrap_names(const struct symm_bootstrap_run *run, int *places, int count,
+                           char *text, size_t bytes)
+{
+    bool known = true;
+    int used = 0;
+    for (int i = 0; i < count; i++)
+        known = known && (run->ranks == NULL || run->ranks[places[i]] >= 0);
+    for (int i = 0; known && i < count; i++)
+        places[i] = symm__bootstrap_rank(run, places[i]);
+    if (!known)
+        used = snprintf(text, bytes, "local ");
+    symm__ranks_text(places, count, text + used, bytes - (size_t)used);
 }
 
 enum symm_seqpacket symm__bootstrap_send(int fd,
@@ -43,7 +76,8 @@ enum symm_seqpacket symm__bootstrap_recv(int fd, struct symm_bootstrap_message *
     memset(message, 0, sizeof(*message));
     enum symm_seqpacket wire =
         symm__seqpacket_recv(fd, &part, 1, &bytes, fds, fds_max, fds_count, until);
-    (void)symm__printable(message->text, sizeof(message->text));
+    if (message->kind != SYMM_BOOTSTRAP_GO)
+        (void)symm__printable(message->text, sizeof(message->text));
     if (wire != SYMM_SEQPACKET_OK ||
         (bytes == sizeof(*message) && message->magic == SYMM_BOOTSTRAP_MAGIC &&
          message->kind >= SYMM_BOOTSTRAP_HELLO &&

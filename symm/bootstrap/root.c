@@ -36,7 +36,6 @@ struct root {
     int *peer_fd;                       /* by rank; -1: not joined; the caller's */
     uint64_t nonce[SYMM_BOOTSTRAP_MAX]; /* by rank, of those who have joined */
     int pid[SYMM_BOOTSTRAP_MAX];
-    int named[SYMM_BOOTSTRAP_MAX]; /* as in symm_bootstrap_run; a joiner's word */
     bool done[SYMM_BOOTSTRAP_MAX]; /* by rank: has said DONE, and all is well with it */
     int joined;                    /* without rank 0 */
     struct symm_acceptor joiners;  /* that have not said HELLO */
@@ -71,9 +70,10 @@ static symm_status root_missing(struct root *root, int impatient)
         if (root->peer_fd[r] < 0)
             missing[count++] = r;
     }
-    symm__ranks_text(missing, count, names, sizeof(names));
+    symm__bootstrap_names(root->run, missing, count, names, sizeof(names));
     if (impatient >= 0)
-        (void)snprintf(who, sizeof(who), ", when rank %d's deadline passed", impatient);
+        (void)snprintf(who, sizeof(who), ", when %s's deadline passed",
+                       SYMM_BOOTSTRAP_WHO(root->run, impatient));
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "%s %s not joined after %.3g s%s: not started, on another host, or "
@@ -176,7 +176,7 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
     }
     struct symm_bootstrap_message welcome = symm__bootstrap_message(
         SYMM_BOOTSTRAP_WELCOME, root->run, hello.rank, hello.nonce);
-    welcome.first = root->run->named;
+    welcome.first = symm__bootstrap_rank(root->run, 0);
     wire = symm__bootstrap_send(guest->fd, &welcome, NULL, 0, 0);
     /* A rank that has hung up since its HELLO has failed: the next poll finds it. */
     if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_CLOSED)
@@ -184,7 +184,7 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
     root->peer_fd[hello.rank] = guest->fd;
     root->nonce[hello.rank] = hello.nonce;
     root->pid[hello.rank] = hello.pid;
-    root->named[hello.rank] = hello.first;
+    symm__bootstrap_learn(root->run, hello.rank, hello.first);
     root->joined++;
     root->joiners.over = root->joined == root->run->size - 1;
     guest->fd = -1;
@@ -192,11 +192,6 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
 }
 
 /* ---- Gathering ------------------------------------------------------------------- */
-
-static int name_of(const struct root *root, int rank)
-{
-    return symm__bootstrap_named(rank, root->named[rank]);
-}
 
 /* Receives from a rank that has joined. */
 static symm_status root_hear_joined(struct root *root, int rank)
@@ -208,30 +203,29 @@ static symm_status root_hear_joined(struct root *root, int rank)
     if (wire == SYMM_SEQPACKET_AGAIN)
         return SYMM_OK;
     if (wire == SYMM_SEQPACKET_CLOSED)
-        return symm__fail(
-            SYMM_ERR_PEER_DEAD,
-            "rank %d (process %d) has ended or hung up during the bootstrap",
-            name_of(root, rank), root->pid[rank]);
+        return symm__fail(SYMM_ERR_PEER_DEAD,
+                          "%s (process %d) has ended or hung up during the bootstrap",
+                          SYMM_BOOTSTRAP_WHO(root->run, rank), root->pid[rank]);
     if (wire == SYMM_SEQPACKET_ERROR)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "receiving from rank %d",
-                                name_of(root, rank));
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "receiving from %s",
+                                SYMM_BOOTSTRAP_WHO(root->run, rank));
     if (wire != SYMM_SEQPACKET_OK || message.nonce != root->nonce[rank] ||
         message.rank != rank)
         return symm__fail(SYMM_ERR_DAMAGED,
-                          "rank %d sent a damaged message to the bootstrap",
-                          name_of(root, rank));
+                          "%s sent a damaged message to the bootstrap",
+                          SYMM_BOOTSTRAP_WHO(root->run, rank));
     if (message.kind == SYMM_BOOTSTRAP_GIVE_UP && root->joined < root->run->size - 1)
         return root_missing(root, rank);
     if (message.kind == SYMM_BOOTSTRAP_GIVE_UP)
         return symm__fail(
             SYMM_ERR_TIMEOUT,
-            "rank %d's deadline passed when all ranks had come but the bootstrap "
+            "%s's deadline passed when all ranks had come but the bootstrap "
             "was not over: give more time by SYMM_INIT_TIMEOUT",
-            name_of(root, rank));
+            SYMM_BOOTSTRAP_WHO(root->run, rank));
     if (message.kind == SYMM_BOOTSTRAP_DONE && message.status != SYMM_OK)
         return symm__fail(symm__peer_status(message.status),
-                          "rank %d failed in the job's bootstrap: %s",
-                          name_of(root, rank), message.text);
+                          "%s failed in the job's bootstrap: %s",
+                          SYMM_BOOTSTRAP_WHO(root->run, rank), message.text);
     root->done[rank] = message.kind == SYMM_BOOTSTRAP_DONE && root->joiners.over;
     return SYMM_OK;
 }
@@ -296,17 +290,15 @@ static symm_status root_give(struct root *root, int rank, int first, int count,
     if (wire == SYMM_SEQPACKET_OK)
         return SYMM_OK;
     if (wire == SYMM_SEQPACKET_CLOSED)
-        return symm__fail(
-            SYMM_ERR_PEER_DEAD,
-            "rank %d (process %d) has ended or hung up during the bootstrap",
-            name_of(root, rank), root->pid[rank]);
+        return symm__fail(SYMM_ERR_PEER_DEAD,
+                          "%s (process %d) has ended or hung up during the bootstrap",
+                          SYMM_BOOTSTRAP_WHO(root->run, rank), root->pid[rank]);
     if (wire == SYMM_SEQPACKET_AGAIN)
-        return symm__fail(
-            SYMM_ERR_TIMEOUT,
-            "rank %d did not take its sockets before the bootstrap's deadline",
-            name_of(root, rank));
-    return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "sending sockets to rank %d",
-                            name_of(root, rank));
+        return symm__fail(SYMM_ERR_TIMEOUT,
+                          "%s did not take its sockets before the bootstrap's deadline",
+                          SYMM_BOOTSTRAP_WHO(root->run, rank));
+    return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "sending sockets to %s",
+                            SYMM_BOOTSTRAP_WHO(root->run, rank));
 }
 
 /*
@@ -323,9 +315,9 @@ static symm_status root_distribute_of(struct root *root, int i)
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
                        pair) != 0) {
-            status = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                      "making the sockets between rank %d and rank %d",
-                                      i, j);
+            status = symm__fail_errno(
+                SYMM_ERR_SYSTEM, errno, "making the sockets between %s and %s",
+                SYMM_BOOTSTRAP_WHO(root->run, i), SYMM_BOOTSTRAP_WHO(root->run, j));
             break;
         }
         near[count] = pair[0];
@@ -357,7 +349,7 @@ static symm_status root_confirm(struct root *root)
     } while (count > 0 && symm__now() < root->until);
     if (count == 0)
         return SYMM_OK;
-    symm__ranks_text(waiting, count, names, sizeof(names));
+    symm__bootstrap_names(root->run, waiting, count, names, sizeof(names));
     return symm__fail(SYMM_ERR_TIMEOUT,
                       "%s joined the bootstrap but did not answer within %.3g s: "
                       "stopped, or short of processor time?",
@@ -379,6 +371,8 @@ static symm_status root_finish(struct root *root)
     for (int r = 1; r < root->run->size; r++) {
         struct symm_bootstrap_message go =
             symm__bootstrap_message(SYMM_BOOTSTRAP_GO, root->run, r, root->nonce[r]);
+        for (int i = 0; i < root->run->size; i++)
+            go.ranks[i] = symm__bootstrap_rank(root->run, i);
         /* The first exchange finds a rank that dies now or later. */
         (void)symm__bootstrap_send(root->peer_fd[r], &go, NULL, 0, root->until);
     }
