@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""symm-info dump --format torch: PyTorch's fr_trace reads it and names the planted mismatch."""
+"""symm-info dump --format torch: PyTorch's fr_trace reads it and names the planted fault."""
 
 import subprocess
 
@@ -26,8 +26,16 @@ PROGRAM = """
         world.rendezvous()
         world.put(target, x, (rank + 1) % 3, signal=1, site="left out")
         world.signal_wait((rank + 2) % 3, 1, site="left out")
+        for turn in range(2):
+            for sender in range(3):
+                if rank == sender:
+                    world.send(x, (rank + 1) % 3, site="h")
+                elif rank == (sender + 1) % 3:
+                    world.recv(x, sender, site="i")
         try:
-            if rank == 1 and sys.argv[1] == "missing":
+            if rank == 0 and sys.argv[1] == "message":
+                world.send(big, 1, site="planted")  # the third one
+            if rank == 1 and sys.argv[1] != "differs":
                 world.signal_wait(0, 2, timeout=20)  # until it hears of the failure
             world.all_reduce(x if rank != 1 else big, site="planted")
         except symm.Error:
@@ -51,7 +59,7 @@ def reports(text):
             if word.isdigit()]
 
 
-@pytest.mark.parametrize("mode", ["differs", "missing"])
+@pytest.mark.parametrize("mode", ["differs", "missing", "message"])
 def test_fr_trace(symmrun, tmp_path, caplog, mode):
     left, out = tmp_path / "left", tmp_path / "out"
     left.mkdir()
@@ -60,9 +68,12 @@ def test_fr_trace(symmrun, tmp_path, caplog, mode):
     subprocess.run([symm.executable("symm-info"), "dump", "--format", "torch", "-o", out, left],
                    check=True, timeout=60)
     text = read_by_torch(out, caplog)
-    assert reports(text) == [8], text
+    if mode == "message":
+        assert "messages from rank 0 to rank 1" in text and "nccl:send 0->1" in text, text
+        assert "messages from rank 1" not in text and "messages from rank 2" not in text, text
+    assert reports(text) == ([8, 3] if mode == "message" else [8]), text
     assert "collective: nccl:all_reduce" in text and "world size: 3" in text
-    if mode == "missing":
+    if mode != "differs":
         assert "missing ranks: {1}" in text, text
         return
     # fr_trace takes the rank whose file it reads first for right.
