@@ -4,23 +4,18 @@
  * test for C11's memory model.
  * ctest: cost 5
  *
- * A test is a program of two or three threads and an outcome that must not be. All its executions
- * are searched: each read with each write that it may read from, each order of the writes to a
- * location, and of these the ones that the axioms of C11 allow (happens before without a cycle,
- * coherence, atomicity of read-modify-writes; not the ones for seq_cst, which no ordering here
- * uses, and none against values out of thin air, so that more is allowed than a compiler does). The
- * outcome must be in none of them; a race on plain data counts as the outcome. With any one of the
- * orderings weakened to relaxed the outcome must be found: so each is needed, and the search can
- * find it.
+ * A test is a program of two or three threads and an outcome that must not be. litmus_search.c
+ * searches all executions that C11 allows. The outcome must be in none of them; a race on plain
+ * data counts as the outcome. With any one of the orderings weakened to relaxed the outcome must be
+ * found: so each is needed, and the search can find it.
  *
  * The programs also run, by threads on different cores that begin each round together. None of
  * them may show its outcome. SYMM_TEST_LONG=1: 10^8 rounds of each that has a core for every
  * thread, SYMM_TEST_ROUNDS=N: N; and each with one ordering weakened, with how often its outcome
- * was seen. A processor shows only what it reorders. x86 lets a load pass an earlier store to another
- * location, and nothing else: so there the one program that is seen failing is the missed wake,
- * which has no ordering between the two; with fences there it must not be seen.
+ * was seen. A processor shows only what it reorders. x86 lets a load pass an earlier store to
+ * another location, and nothing else: so there the one program that is seen failing is the missed
+ * wake, which has no ordering between the two; with fences there it must not be seen.
  */
-#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,282 +24,13 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #include "harness.h"
-#include "util/fence.h"
-
-#define MOST  16 /* events of a program, with the initial writes */
-#define PLACE 4  /* locations of a program */
-
-enum kind { END, WRITE, READ, ADD, SWAP, FENCE };
-enum order { PLAIN, RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST };
-
-/* One access. WRITE and SWAP store `value`, ADD adds it, READ awaits it unless it is ANY. What
- * follows an ADD or SWAP with `wants` is for the case that it reads that; 0: any. */
-struct event {
-    int thread;
-    enum kind kind;
-    int place;
-    enum order order;
-    int value, wants;
-};
-#define ANY (-1) /* of a READ: whatever comes */
-
-/* Where `got[i]` is what event i has read. */
-typedef bool outcome(const int *got);
-
-struct litmus {
-    const char *name;
-    struct event events[MOST];
-    outcome *forbidden; /* NULL: a race alone */
-    outcome *run;       /* forbidden where it runs; NULL: the same */
-};
-
-/* One candidate execution; the initial writes of the locations come first. */
-struct run {
-    struct event e[MOST];
-    int count, reads_from[MOST],
-        at[MOST]; /* at: place in the order of its location's writes */
-    int got[MOST];
-    bool before[MOST][MOST]; /* happens before */
-    outcome *forbidden;
-    long executions, found;
-};
-
-static bool writes(const struct event *e)
-{
-    return e->kind == WRITE || e->kind == ADD || e->kind == SWAP;
-}
-
-static bool reads(const struct event *e)
-{
-    return e->kind == READ || e->kind == ADD || e->kind == SWAP;
-}
-
-static bool updates(const struct event *e)
-{
-    return reads(e) && writes(e);
-}
-
-static bool releases(const struct event *e)
-{
-    return e->order == RELEASE || e->order == ACQ_REL;
-}
-
-static bool acquires(const struct event *e)
-{
-    return e->order == ACQUIRE || e->order == ACQ_REL;
-}
-
-static bool earlier(const struct run *r, int a, int b) /* in one thread's program */
-{
-    return r->e[a].thread == r->e[b].thread && a < b && r->e[a].thread >= 0;
-}
-
-/* What w stores; a chain of updates ends at a write, or the execution is refused before. */
-static int stored(const struct run *r, int w)
-{
-    int sum = 0, steps = 0;
-
-    while (r->e[w].kind == ADD && steps++ < MOST) {
-        sum += r->e[w].value;
-        w = r->reads_from[w];
-    }
-    return sum + r->e[w].value;
-}
-
-/* Does the read take its value from w's release sequence: w, and updates that read from it? */
-static bool in_sequence(const struct run *r, int w, int from)
-{
-    for (int steps = 0; steps < MOST; steps++) {
-        if (from == w)
-            return true;
-        if (!updates(&r->e[from]))
-            return false;
-        from = r->reads_from[from];
-    }
-    return false;
-}
-
-/* The release side of a store by w: w itself, or a fence before it. */
-static bool release_side(const struct run *r, int a, int w)
-{
-    if (r->e[w].order == PLAIN)
-        return false;
-    return a == w ? releases(&r->e[w])
-                  : r->e[a].kind == FENCE && releases(&r->e[a]) && earlier(r, a, w);
-}
-
-static bool acquire_side(const struct run *r, int b, int read)
-{
-    if (r->e[read].order == PLAIN)
-        return false;
-    return b == read
-               ? acquires(&r->e[read])
-               : r->e[b].kind == FENCE && acquires(&r->e[b]) && earlier(r, read, b);
-}
-
-static bool synchronizes(const struct run *r, int a, int b)
-{
-    for (int w = 0; w < r->count; w++)
-        for (int read = 0; writes(&r->e[w]) && read < r->count; read++)
-            if (reads(&r->e[read]) && release_side(r, a, w) &&
-                acquire_side(r, b, read) && in_sequence(r, w, r->reads_from[read]))
-                return true;
-    return false;
-}
-
-/* False: it has a cycle. */
-static bool order_events(struct run *r)
-{
-    for (int a = 0; a < r->count; a++)
-        for (int b = 0; b < r->count; b++)
-            r->before[a][b] = (r->e[a].thread < 0 && r->e[b].thread >= 0) ||
-                              earlier(r, a, b) || synchronizes(r, a, b);
-    for (int k = 0; k < r->count; k++)
-        for (int a = 0; a < r->count; a++)
-            for (int b = 0; b < r->count; b++)
-                r->before[a][b] |= r->before[a][k] && r->before[k][b];
-    for (int a = 0; a < r->count; a++)
-        if (r->before[a][a])
-            return false;
-    return true;
-}
-
-/* a happens before b, at one location: then what a saw or stored is not newer than b's. */
-static bool coherent_pair(const struct run *r, int a, int b)
-{
-    const struct event *x = &r->e[a], *y = &r->e[b];
-
-    if (writes(x) && writes(y) && r->at[a] > r->at[b])
-        return false;
-    if (writes(x) && reads(y) && r->at[a] > r->at[r->reads_from[b]])
-        return false;
-    if (reads(x) && reads(y) && r->at[r->reads_from[a]] > r->at[r->reads_from[b]])
-        return false;
-    return !(reads(x) && writes(y) && r->at[r->reads_from[a]] >= r->at[b]);
-}
-
-static bool coherent(const struct run *r)
-{
-    for (int a = 0; a < r->count; a++) {
-        if (updates(&r->e[a]) && r->at[r->reads_from[a]] + 1 != r->at[a])
-            return false; /* another write comes between */
-        for (int b = 0; b < r->count; b++) {
-            if (a == b || r->e[a].kind == FENCE || r->e[b].kind == FENCE ||
-                r->e[a].place != r->e[b].place)
-                continue;
-            if (r->before[a][b] && !coherent_pair(r, a, b))
-                return false;
-            if (reads(&r->e[b]) && r->reads_from[b] == a && r->before[b][a])
-                return false;
-        }
-    }
-    return true;
-}
-
-static bool races(const struct run *r)
-{
-    for (int a = 0; a < r->count; a++)
-        for (int b = 0; b < a; b++) {
-            const struct event *x = &r->e[a], *y = &r->e[b];
-
-            if (x->kind != FENCE && y->kind != FENCE && x->place == y->place &&
-                x->thread != y->thread && (writes(x) || writes(y)) &&
-                (x->order == PLAIN || y->order == PLAIN) && !r->before[a][b] &&
-                !r->before[b][a])
-                return true;
-        }
-    return false;
-}
-
-static void judge(struct run *r)
-{
-    int initial = r->count;
-
-    while (initial > 0 && r->e[initial - 1].thread >= 0)
-        initial--;
-    if (!order_events(r) || !coherent(r))
-        return;
-    for (int i = 0; i < r->count; i++) {
-        if (!reads(&r->e[i]))
-            continue;
-        r->got[i] = stored(r, r->reads_from[i]);
-        if (r->e[i].kind == READ ? r->e[i].value != ANY && r->got[i] != r->e[i].value
-                                 : r->e[i].wants != 0 && r->got[i] != r->e[i].wants)
-            return; /* it goes on waiting, or another way */
-    }
-    r->executions++;
-    r->found += races(r) || (r->forbidden && r->forbidden(r->got + initial));
-}
-
-/* Every order of the writes to each location: write w is put at each place among those before. */
-static void order_writes(struct run *r, int w)
-{
-    int rank = 1;
-
-    while (w < r->count && (!writes(&r->e[w]) || r->e[w].thread < 0))
-        w++;
-    if (w == r->count) {
-        judge(r);
-        return;
-    }
-    for (int v = 0; v < w; v++)
-        rank +=
-            writes(&r->e[v]) && r->e[v].thread >= 0 && r->e[v].place == r->e[w].place;
-    for (int at = 1; at <= rank; at++) {
-        for (int v = 0; v < w; v++)
-            r->at[v] +=
-                writes(&r->e[v]) && r->e[v].place == r->e[w].place && r->at[v] >= at;
-        r->at[w] = at;
-        order_writes(r, w + 1);
-        for (int v = 0; v < w; v++)
-            r->at[v] -=
-                writes(&r->e[v]) && r->e[v].place == r->e[w].place && r->at[v] > at;
-    }
-}
-
-/* Every write that each read may read from. */
-static void choose_writes(struct run *r, int read)
-{
-    while (read < r->count && !reads(&r->e[read]))
-        read++;
-    if (read == r->count) {
-        order_writes(r, 0);
-        return;
-    }
-    for (int w = 0; w < r->count; w++) {
-        if (w == read || !writes(&r->e[w]) || r->e[w].place != r->e[read].place)
-            continue;
-        r->reads_from[read] = w;
-        choose_writes(r, read + 1);
-    }
-}
-
-/* weak: the event whose ordering is weakened; -1: none. */
-static struct run search(const struct litmus *test, int weak)
-{
-    struct run r = {.forbidden = test->forbidden};
-
-    for (int p = 0; p < PLACE; p++)
-        r.e[r.count++] = (struct event){-1, WRITE, p, RELAXED, 0, 0};
-    for (int i = 0; test->events[i].kind != END; i++) {
-        assert_true(r.count < MOST);
-        r.e[r.count] = test->events[i];
-        if (i == weak)
-            r.e[r.count].order = RELAXED;
-        r.count++;
-    }
-    choose_writes(&r, 0);
-    return r;
-}
+#include "litmus.h"
 
 /* ---- The orderings ------------------------------------------------------------------------ */
-
-enum { DATA, WORD, FLAG, MORE }; /* locations */
 
 /* What is awaited says that a plain read sees 1. */
 static bool got_3_not_1(const int *got)
@@ -515,7 +241,7 @@ static void test_orderings(void **state)
     (void)state;
     for (size_t t = 0; t < sizeof(tests) / sizeof(tests[0]); t++) {
         const struct litmus *test = &tests[t];
-        struct run r = search(test, -1);
+        struct litmus_count r = litmus_search(test, -1);
 
         printf("%s: %ld executions\n", test->name, r.executions);
         if (r.found != 0 || r.executions == 0) {
@@ -527,7 +253,7 @@ static void test_orderings(void **state)
             if (test->events[i].order < ACQUIRE)
                 continue;
             weakened++;
-            r = search(test, i);
+            r = litmus_search(test, i);
             if (r.found > 0)
                 continue;
             fprintf(stderr, "%s: not found with access %d relaxed\n", test->name, i);
@@ -540,253 +266,13 @@ static void test_orderings(void **state)
 
 static void test_missed_wake(void **state)
 {
-    struct run r = search(&missed_wake, -1);
+    struct litmus_count r = litmus_search(&missed_wake, -1);
 
     (void)state;
     assert_true(r.found > 0 && r.found < r.executions);
 }
 
 /* ---- Runs --------------------------------------------------------------------------------- */
-
-#define THREADS 3
-#define BATCH   512 /* rounds between two checks */
-#define GROUP   8   /* rounds that begin together: their threads stay close */
-#define POLLS   2000
-
-/* A location is an array over the rounds of a batch, one cache line each. */
-struct cell {
-    _Alignas(64) int value;
-};
-
-struct lane {
-    _Alignas(64) long turn; /* atomic: the round that its thread has come to */
-    int got[BATCH][MOST];
-};
-
-struct stage {
-    struct litmus test;
-    int threads, cores, cpu[THREADS];
-    long rounds;
-    struct cell cell[BATCH][PLACE];
-    struct lane lane[THREADS];
-    long seen;
-};
-
-static void poll_pause(int *polls)
-{
-    if (++*polls % POLLS == 0)
-        sched_yield(); /* there may be fewer cores than threads */
-}
-
-/* All threads begin a round together; relaxed, so that it orders nothing for the program. */
-static void round_begin(struct stage *s, int thread, long turn, int order)
-{
-    int polls = 0;
-
-    if (order == __ATOMIC_RELAXED)
-        __atomic_store_n(&s->lane[thread].turn, turn, __ATOMIC_RELAXED);
-    else
-        __atomic_store_n(&s->lane[thread].turn, turn, __ATOMIC_RELEASE);
-    for (int t = 0; t < s->threads; t++)
-        while (__atomic_load_n(&s->lane[t].turn, order == __ATOMIC_RELAXED
-                                                     ? __ATOMIC_RELAXED
-                                                     : __ATOMIC_ACQUIRE) < turn)
-            poll_pause(&polls);
-}
-
-static int load(const int *at, enum order order)
-{
-    switch (order) {
-    case PLAIN:
-        return *at;
-    case RELAXED:
-        return __atomic_load_n(at, __ATOMIC_RELAXED);
-    default:
-        return __atomic_load_n(at, __ATOMIC_ACQUIRE);
-    }
-}
-
-static void store(int *at, int value, enum order order)
-{
-    switch (order) {
-    case PLAIN:
-        *at = value;
-        break;
-    case RELAXED:
-        __atomic_store_n(at, value, __ATOMIC_RELAXED);
-        break;
-    default:
-        __atomic_store_n(at, value, __ATOMIC_RELEASE);
-        break;
-    }
-}
-
-static int add(int *at, int value, enum order order)
-{
-    return order == RELAXED ? __atomic_fetch_add(at, value, __ATOMIC_RELAXED)
-                            : __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
-}
-
-static int swap(int *at, int value, enum order order)
-{
-    switch (order) {
-    case RELAXED:
-        return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
-    case ACQUIRE:
-        return __atomic_exchange_n(at, value, __ATOMIC_ACQUIRE);
-    default:
-        return __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL);
-    }
-}
-
-static void fence(enum order order)
-{
-    switch (order) {
-    case ACQUIRE:
-        symm__process_fence(__ATOMIC_ACQUIRE);
-        break;
-    case RELEASE:
-        symm__process_fence(__ATOMIC_RELEASE);
-        break;
-    case SEQ_CST:
-        symm__process_fence(__ATOMIC_SEQ_CST);
-        break;
-    default:
-        break; /* weakened */
-    }
-}
-
-/* One round of a thread. What follows an update that has not read what it wants is left out. */
-static void round_run(struct stage *s, int thread, int i)
-{
-    const struct event *e = s->test.events;
-    int *got = s->lane[thread].got[i], polls = 0;
-
-    for (int k = 0; e[k].kind != END; k++) {
-        int *at = &s->cell[i][e[k].place].value;
-
-        if (e[k].thread != thread)
-            continue;
-        switch (e[k].kind) {
-        case WRITE:
-            store(at, e[k].value, e[k].order);
-            break;
-        case FENCE:
-            fence(e[k].order);
-            break;
-        case ADD:
-            got[k] = add(at, e[k].value, e[k].order);
-            break;
-        case SWAP:
-            got[k] = swap(at, e[k].value, e[k].order);
-            break;
-        default:
-            while ((got[k] = load(at, e[k].order)) != e[k].value && e[k].value != ANY)
-                poll_pause(&polls);
-        }
-        if (e[k].wants != 0 && got[k] != e[k].wants)
-            return;
-    }
-}
-
-static void batch_check(struct stage *s)
-{
-    outcome *bad = s->test.run ? s->test.run : s->test.forbidden;
-
-    for (int i = 0; i < BATCH; i++) {
-        int got[MOST + 1];
-
-        for (int k = 0; s->test.events[k].kind != END; k++)
-            got[k] = s->lane[s->test.events[k].thread].got[i][k];
-        got[MOST] = s->cell[i][DATA].value;
-        s->seen += bad(got);
-    }
-    for (int t = 0; t < s->threads; t++)
-        memset(s->lane[t].got, 0, sizeof(s->lane[t].got));
-    memset(s->cell, 0, sizeof(s->cell));
-}
-
-struct runner {
-    struct stage *stage;
-    int thread;
-};
-
-static void *run_rounds(void *arg)
-{
-    const struct runner *runner = arg;
-    struct stage *s = runner->stage;
-    cpu_set_t cpu;
-    long turn = 0;
-
-    CPU_ZERO(&cpu);
-    CPU_SET((size_t)s->cpu[runner->thread], &cpu);
-    (void)pthread_setaffinity_np(pthread_self(), sizeof(cpu), &cpu);
-    for (long done = 0; done < s->rounds; done += BATCH) {
-        for (int i = 0; i < BATCH; i++) {
-            if (i % GROUP == 0)
-                round_begin(s, runner->thread, ++turn, __ATOMIC_RELAXED);
-            round_run(s, runner->thread, i);
-        }
-        round_begin(s, runner->thread, ++turn, __ATOMIC_ACQ_REL);
-        if (runner->thread == 0)
-            batch_check(s);
-        round_begin(s, runner->thread, ++turn, __ATOMIC_ACQ_REL);
-    }
-    return NULL;
-}
-
-/* The cores of the threads: different ones, as long as there are. */
-static void find_cores(struct stage *s)
-{
-    cpu_set_t all;
-    int list[THREADS] = {0};
-
-    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    s->cores = 0;
-    for (int c = 0; c < CPU_SETSIZE && s->cores < THREADS; c++)
-        if (CPU_ISSET((size_t)c, &all))
-            list[s->cores++] = c;
-    for (int t = 0; t < THREADS; t++)
-        s->cpu[t] = list[t % s->cores];
-}
-
-static int threads_of(const struct litmus *test)
-{
-    int most = 0;
-
-    for (int k = 0; test->events[k].kind != END; k++)
-        most = test->events[k].thread > most ? test->events[k].thread : most;
-    return most + 1;
-}
-
-/* How often the outcome is seen. rounds: becomes the number that were run. */
-static long run_litmus(const struct litmus *test, int weak, long *rounds)
-{
-    struct stage *s = aligned_alloc(64, sizeof(*s));
-    struct runner runner[THREADS];
-    pthread_t thread[THREADS];
-    long seen;
-
-    assert_non_null(s);
-    memset(s, 0, sizeof(*s));
-    s->test = *test;
-    s->threads = threads_of(test);
-    find_cores(s);
-    if (s->threads > s->cores) /* they take turns */
-        *rounds = *rounds > 400000 ? 100000 : *rounds / 4;
-    s->rounds = *rounds = (*rounds + BATCH - 1) / BATCH * BATCH;
-    if (weak >= 0)
-        s->test.events[weak].order = RELAXED;
-    for (int t = 0; t < s->threads; t++) {
-        runner[t] = (struct runner){s, t};
-        assert_int_equal(pthread_create(&thread[t], NULL, run_rounds, &runner[t]), 0);
-    }
-    for (int t = 0; t < s->threads; t++)
-        pthread_join(thread[t], NULL);
-    seen = s->seen;
-    free(s);
-    return seen;
-}
 
 static bool is_long(void)
 {
@@ -803,7 +289,7 @@ static long rounds_wanted(void)
 static long say_run(const struct litmus *test, int weak, long rounds)
 {
     const double begin = harness_now();
-    const long seen = run_litmus(test, weak, &rounds);
+    const long seen = litmus_run(test, weak, &rounds);
 
     if (is_long() && weak < 0)
         printf("ran %s: seen in %ld of %ld rounds, %.1f s\n", test->name, seen, rounds,
