@@ -17,14 +17,6 @@
 
 #include "reference.h"
 
-uint32_t rig_next(uint32_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 17;
-    *random ^= *random << 5;
-    return *random;
-}
-
 /* ---- The rig ----------------------------------------------------------------------- */
 
 static void *memory(size_t bytes)
@@ -91,23 +83,9 @@ void rig_close(struct rig *rig)
 
 /* ---- Inputs and results ------------------------------------------------------------ */
 
-size_t rig_call_bytes(const struct call *call)
+void rig_fill(const struct kernel_call *call, int size, int rank, void *to)
 {
-    return call->count * symm_dtype_size(call->dtype);
-}
-
-/* Elements of a rank's whole input. */
-size_t rig_in_count(const struct call *call, int size)
-{
-    bool blocks =
-        call->kind == SYMM_KIND_REDUCE_SCATTER || call->kind == SYMM_KIND_ALL_TO_ALL;
-
-    return call->count * (blocks ? (size_t)size : 1);
-}
-
-void rig_fill(const struct call *call, int size, int rank, void *to)
-{
-    size_t count = rig_in_count(call, size),
+    size_t count = kernel_call_in_count(call, size),
            bytes = count * symm_dtype_size(call->dtype);
     uint32_t random = (call->seed * 2654435761u + (uint32_t)rank) | 1;
     unsigned char *byte = to;
@@ -117,7 +95,7 @@ void rig_fill(const struct call *call, int size, int rank, void *to)
         return;
     }
     for (size_t i = 0; i < bytes; i++) {
-        uint32_t value = rig_next(&random);
+        uint32_t value = kernel_call_random(&random);
 
         byte[i] = (unsigned char)(value >> 24);
         if ((value & 0x700) == 0) /* runs of ones: sentinels and NaNs */
@@ -127,10 +105,10 @@ void rig_fill(const struct call *call, int size, int rank, void *to)
 }
 
 /* all: inputs of all ranks one after the other, `stride` bytes apart. */
-void rig_expect(const struct call *call, int size, int rank, const char *all,
+void rig_expect(const struct kernel_call *call, int size, int rank, const char *all,
                 size_t stride, char *want)
 {
-    size_t bytes = rig_call_bytes(call);
+    size_t bytes = kernel_call_bytes(call);
     const void *in[SYMM_DEVICE_RANKS];
     void *out = want;
 
@@ -152,15 +130,7 @@ void rig_expect(const struct call *call, int size, int rank, const char *all,
                                                              call->count);
 }
 
-size_t rig_out_count(const struct call *call, int size)
-{
-    bool blocks =
-        call->kind == SYMM_KIND_ALL_GATHER || call->kind == SYMM_KIND_ALL_TO_ALL;
-
-    return call->count * (blocks ? (size_t)size : 1);
-}
-
-void rig_bad(struct rank *rank, const struct call *call, const char *format, ...)
+void rig_bad(struct rank *rank, const struct kernel_call *call, const char *format, ...)
 {
     va_list list;
     char text[80];

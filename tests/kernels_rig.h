@@ -10,31 +10,15 @@
 #include <stdatomic.h>
 
 #include "harness.h"
-#include "kernels/cuda_launch.h"
+#include "kernel_call.h"
 
 #define MEGA       ((size_t)1 << 20)
 #define HEAP_BYTES (4 * MEGA)
-#define CHANNEL    2u
 #define MOST_BYTES ((size_t)320 << 10) /* of one rank's block */
-#define GUARD      64u
-#define UNTOUCHED  0x5a
 
 typedef void (*kernel_fn)(struct symm_cuda_args);
 typedef void (*launch_fn)(kernel_fn kernel, const struct symm_cuda_args *args,
                           unsigned blocks, unsigned threads);
-
-/* One call, the same on all ranks. */
-struct call {
-    enum symm_kind kind;
-    enum symm_algorithm algorithm;
-    symm_dtype dtype;
-    symm_op op;
-    size_t count;
-    int root;
-    uint32_t seed, tag;
-    uint32_t blocks;    /* 0: the shape's number */
-    bool in_place, raw; /* raw: any bits */
-};
 
 struct rank {
     struct rig *rig;
@@ -55,7 +39,7 @@ struct rig {
     launch_fn launch;
     struct symm_cuda_scratch scratch;
     uint64_t timeout;
-    const struct call *calls;
+    const struct kernel_call *calls;
     int count, dead,
         odd; /* dead: a rank that makes no call; odd: a rank with another tag; -1: none */
     bool slow, stop_when_bad;
@@ -63,21 +47,16 @@ struct rig {
     struct rank ranks[SYMM_DEVICE_RANKS];
 };
 
-uint32_t rig_next(uint32_t *random);
 /* Uses the kernels of `library`; the counters begin at `round` and `call`. */
 void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
               uint32_t call);
 void rig_close(struct rig *rig);
-size_t rig_call_bytes(const struct call *call);
-/* Elements of a rank's whole input or output. */
-size_t rig_in_count(const struct call *call, int size);
-size_t rig_out_count(const struct call *call, int size);
-void rig_fill(const struct call *call, int size, int rank, void *to);
+void rig_fill(const struct kernel_call *call, int size, int rank, void *to);
 /* all: the inputs of all ranks, `stride` bytes apart. */
-void rig_expect(const struct call *call, int size, int rank, const char *all,
+void rig_expect(const struct kernel_call *call, int size, int rank, const char *all,
                 size_t stride, char *want);
 /* Records a bad call of the rank; keeps the first record. */
-void rig_bad(struct rank *rank, const struct call *call, const char *format, ...)
+void rig_bad(struct rank *rank, const struct kernel_call *call, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -47,7 +47,8 @@ static bool one_line(const char *kernel)
            (strstr(kernel, "_pair_") && !strstr(kernel, "many"));
 }
 
-static void launch(struct rank *rank, const struct call *call, void *in, void *out)
+static void launch(struct rank *rank, const struct kernel_call *call, void *in,
+                   void *out)
 {
     struct rig *rig = rank->rig;
     struct symm_cuda_query query = {.kind = call->kind,
@@ -55,7 +56,7 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
                                     .dtype = call->dtype,
                                     .op = call->op,
                                     .size = rig->size,
-                                    .bytes = rig_call_bytes(call),
+                                    .bytes = kernel_call_bytes(call),
                                     .processors = 2 + 2 * (int)(call->seed & 1),
                                     .scratch = rig->scratch};
     struct symm_cuda_args args = {.scratch = rig->scratch, .in = in, .out = out};
@@ -71,15 +72,10 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
                                           .record = rank->record};
     for (int r = 0; r < rig->size; r++)
         args.team.base[r] = rig->ranks[r].heap;
-    args.count = call->count;
-    args.bytes = rig_call_bytes(call);
+    kernel_call_args(call, &args);
     args.result = &rank->result;
     args.tag = call->tag + (rank->rank == rig->odd);
     args.channel = CHANNEL;
-    args.kind = (int32_t)call->kind;
-    args.dtype = (int32_t)call->dtype;
-    args.op = (int32_t)call->op;
-    args.root = call->root;
     if (!symm__cuda_kernel_find(&query, &kernel, &shape)) {
         rig_bad(rank, call, "no kernel");
         return;
@@ -97,26 +93,27 @@ static void launch(struct rank *rank, const struct call *call, void *in, void *o
 }
 
 /* Where a call's output begins; in place: where symm.h wants it. */
-static char *place(struct rank *rank, const struct call *call, char **in)
+static char *place(struct rank *rank, const struct kernel_call *call, char **in)
 {
-    size_t element = symm_dtype_size(call->dtype), bytes = rig_call_bytes(call);
-    size_t step =
-        rig_next(&rank->random) % 2 ? element : 16; /* ranks may differ in it */
-    char *out = rank->out + GUARD + step * (rig_next(&rank->random) % 17);
+    size_t element = symm_dtype_size(call->dtype), bytes = kernel_call_bytes(call);
+    size_t step = kernel_call_random(&rank->random) % 2
+                      ? element
+                      : 16; /* ranks may differ in it */
+    char *out = rank->out + GUARD + step * (kernel_call_random(&rank->random) % 17);
 
-    *in = rank->in + step * (rig_next(&rank->random) % 17);
+    *in = rank->in + step * (kernel_call_random(&rank->random) % 17);
     if (call->in_place)
         *in =
             call->kind == SYMM_KIND_ALL_GATHER ? out + (size_t)rank->rank * bytes : out;
     return out;
 }
 
-static void run_call(struct rank *rank, const struct call *call)
+static void run_call(struct rank *rank, const struct kernel_call *call)
 {
     struct rig *rig = rank->rig;
     size_t element = symm_dtype_size(call->dtype), where = 0;
-    size_t bytes = rig_out_count(call, rig->size) * element;
-    size_t stride = rig_in_count(call, rig->size) * element;
+    size_t bytes = kernel_call_out_count(call, rig->size) * element;
+    size_t stride = kernel_call_in_count(call, rig->size) * element;
     char *in, *out = place(rank, call, &in);
 
     memset(rank->out, UNTOUCHED, bytes + 2 * GUARD + 17 * 16);
@@ -129,7 +126,7 @@ static void run_call(struct rank *rank, const struct call *call)
         rig_bad(rank, call, "state %u, missing %x", rank->record->state,
                 rank->record->missing[0]);
     else if (!reference_same(call->dtype, out, rank->want,
-                             rig_out_count(call, rig->size), &where))
+                             kernel_call_out_count(call, rig->size), &where))
         rig_bad(rank, call, "element %zu is wrong", where);
     for (size_t i = 0; i < GUARD && !call->in_place; i++)
         if (out[-1 - (ptrdiff_t)i] != UNTOUCHED || out[bytes + i] != UNTOUCHED)
@@ -145,8 +142,8 @@ static void *run_rank(void *arg)
     for (int c = 0; c < rig->count && rank->rank != rig->dead; c++) {
         struct timespec pause = {0, 0};
 
-        if (rig->slow && rig_next(&rank->random) % 8 == 0) {
-            pause.tv_nsec = (long)(rig_next(&rank->random) % 3000000);
+        if (rig->slow && kernel_call_random(&rank->random) % 8 == 0) {
+            pause.tv_nsec = (long)(kernel_call_random(&rank->random) % 3000000);
             nanosleep(&pause, NULL);
         }
         run_call(rank, &rig->calls[c]);
@@ -157,7 +154,7 @@ static void *run_rank(void *arg)
 }
 
 /* Runs the calls on all ranks; returns how many ranks saw something wrong. */
-static int run(struct rig *rig, const struct call *calls, int count)
+static int run(struct rig *rig, const struct kernel_call *calls, int count)
 {
     pthread_t threads[SYMM_DEVICE_RANKS];
     int wrong = 0;
@@ -174,7 +171,7 @@ static int run(struct rig *rig, const struct call *calls, int count)
     return wrong;
 }
 
-static void run_well(struct rig *rig, const struct call *calls, int count)
+static void run_well(struct rig *rig, const struct kernel_call *calls, int count)
 {
     rig->stop_when_bad = true;
     if (run(rig, calls, count) == 0)
@@ -202,73 +199,75 @@ static bool carries(enum symm_algorithm algorithm, symm_dtype dtype)
 static size_t some_count(uint32_t *random, symm_dtype dtype, size_t most)
 {
     static const size_t counts[] = {0, 1, 2, 3, 7, 8, 9, 31, 63, 65, 255, 1001, 4097};
-    size_t count = counts[rig_next(random) % (sizeof(counts) / sizeof(counts[0]))];
+    size_t count =
+        counts[kernel_call_random(random) % (sizeof(counts) / sizeof(counts[0]))];
 
-    if (rig_next(random) % 16 == 0)
-        count = most / symm_dtype_size(dtype) - rig_next(random) % 100;
+    if (kernel_call_random(random) % 16 == 0)
+        count = most / symm_dtype_size(dtype) - kernel_call_random(random) % 100;
     if (count * symm_dtype_size(dtype) > most)
         count = most / symm_dtype_size(dtype);
     return count;
 }
 
 /* The i-th sum of a common type, by a push in one shot or two; without a count. */
-static struct call common_sum(int i, bool raw, uint32_t *seed)
+static struct kernel_call common_sum(int i, bool raw, uint32_t *seed)
 {
-    return (struct call){.kind = SYMM_KIND_ALL_REDUCE,
-                         .algorithm = pushes[1 + i % 2],
-                         .dtype = (symm_dtype)(SYMM_FLOAT32 + i / 2 % 3),
-                         .op = SYMM_SUM,
-                         .seed = rig_next(seed),
-                         .tag = 1 + rig_next(seed) % 1000,
-                         .blocks = rig_next(seed) % 4,
-                         .in_place = i % 5 == 0,
-                         .raw = raw};
+    return (struct kernel_call){.kind = SYMM_KIND_ALL_REDUCE,
+                                .algorithm = pushes[1 + i % 2],
+                                .dtype = (symm_dtype)(SYMM_FLOAT32 + i / 2 % 3),
+                                .op = SYMM_SUM,
+                                .seed = kernel_call_random(seed),
+                                .tag = 1 + kernel_call_random(seed) % 1000,
+                                .blocks = kernel_call_random(seed) % 4,
+                                .in_place = i % 5 == 0,
+                                .raw = raw};
 }
 
-static int reductions(struct call *calls, uint32_t seed)
+static int reductions(struct kernel_call *calls, uint32_t seed)
 {
     int count = 0;
 
     for (int i = 0; i < 3 * REFERENCE_DTYPES * REFERENCE_OPS; i++) {
-        struct call *call = &calls[count];
+        struct kernel_call *call = &calls[count];
         symm_dtype dtype = (symm_dtype)(i / 3 % REFERENCE_DTYPES);
 
         if (!carries(pushes[i % 3], dtype) ||
             !reference_takes(dtype, (symm_op)(i / 3 / REFERENCE_DTYPES)))
             continue;
-        *call = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
-                              .algorithm = pushes[i % 3],
-                              .dtype = dtype,
-                              .op = (symm_op)(i / 3 / REFERENCE_DTYPES),
-                              .seed = rig_next(&seed),
-                              .tag = 1 + rig_next(&seed) % 1000};
+        *call = (struct kernel_call){.kind = SYMM_KIND_ALL_REDUCE,
+                                     .algorithm = pushes[i % 3],
+                                     .dtype = dtype,
+                                     .op = (symm_op)(i / 3 / REFERENCE_DTYPES),
+                                     .seed = kernel_call_random(&seed),
+                                     .tag = 1 + kernel_call_random(&seed) % 1000};
         call->count = some_count(&seed, dtype, 60000);
-        call->blocks = rig_next(&seed) % 4;
-        call->in_place = rig_next(&seed) % 4 == 0;
-        call->raw = rig_next(&seed) % 2 == 0;
+        call->blocks = kernel_call_random(&seed) % 4;
+        call->in_place = kernel_call_random(&seed) % 4 == 0;
+        call->raw = kernel_call_random(&seed) % 2 == 0;
         count++;
     }
     /* The kernels for sums of the common types, also with so much that all rounds wrap. */
     for (int i = 0; i < 12; i++) {
-        struct call *call = &calls[count++];
+        struct kernel_call *call = &calls[count++];
 
         *call = common_sum(i, i >= 6, &seed);
-        call->count = (40000 + rig_next(&seed) % 20000) / symm_dtype_size(call->dtype);
+        call->count =
+            (40000 + kernel_call_random(&seed) % 20000) / symm_dtype_size(call->dtype);
     }
     /* Whole lines of every segment and others, up to what one round takes and beyond. */
     for (int i = 0; i < 36; i++) {
         static const uint32_t most[] = {40, 120, 240, 400};
-        struct call *call = &calls[count++];
+        struct kernel_call *call = &calls[count++];
 
         *call = common_sum(i, i % 3 == 0, &seed);
-        call->count = 128 * (size_t)(1 + rig_next(&seed) % most[i / 2 % 4]) /
+        call->count = 128 * (size_t)(1 + kernel_call_random(&seed) % most[i / 2 % 4]) /
                           symm_dtype_size(call->dtype) +
-                      rig_next(&seed) % 3;
+                      kernel_call_random(&seed) % 3;
     }
     return count;
 }
 
-static int moves(struct call *calls, int size, uint32_t seed)
+static int moves(struct kernel_call *calls, int size, uint32_t seed)
 {
     int count = 0;
 
@@ -276,18 +275,19 @@ static int moves(struct call *calls, int size, uint32_t seed)
         static const enum symm_kind kinds[] = {
             SYMM_KIND_ALL_GATHER, SYMM_KIND_ALL_TO_ALL, SYMM_KIND_BROADCAST,
             SYMM_KIND_REDUCE_SCATTER};
-        struct call *call = &calls[count++];
+        struct kernel_call *call = &calls[count++];
 
-        *call = (struct call){.kind = kinds[i % 4],
-                              .algorithm = SYMM_ALGORITHM_LL_PUSH,
-                              .dtype = (symm_dtype)(i / 8),
-                              .op = reference_op((symm_dtype)(i / 8), (unsigned)i),
-                              .root = (int)(rig_next(&seed) % (unsigned)size),
-                              .seed = rig_next(&seed),
-                              .tag = 1 + rig_next(&seed) % 1000};
+        *call = (struct kernel_call){
+            .kind = kinds[i % 4],
+            .algorithm = SYMM_ALGORITHM_LL_PUSH,
+            .dtype = (symm_dtype)(i / 8),
+            .op = reference_op((symm_dtype)(i / 8), (unsigned)i),
+            .root = (int)(kernel_call_random(&seed) % (unsigned)size),
+            .seed = kernel_call_random(&seed),
+            .tag = 1 + kernel_call_random(&seed) % 1000};
         call->count = some_count(&seed, call->dtype, 30000);
-        call->blocks = rig_next(&seed) % 4;
-        call->in_place = rig_next(&seed) % 4 == 0;
+        call->blocks = kernel_call_random(&seed) % 4;
+        call->in_place = kernel_call_random(&seed) % 4 == 0;
         call->raw = call->kind != SYMM_KIND_REDUCE_SCATTER;
         if (i % 16 == 3) /* what has a kernel of its own, if there is a lane each */
             call->dtype = SYMM_INT32, call->op = SYMM_SUM;
@@ -295,17 +295,17 @@ static int moves(struct call *calls, int size, uint32_t seed)
             call->algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
             call->dtype = (symm_dtype)(SYMM_FLOAT32 + i / 8 % 3);
             call->op = SYMM_SUM;
-            call->count = (1 + rig_next(&seed) % 250) * 2; /* a lane each */
+            call->count = (1 + kernel_call_random(&seed) % 250) * 2; /* a lane each */
         }
     }
     return count;
 }
 
-static void shuffle(struct call *calls, int count, uint32_t seed)
+static void shuffle(struct kernel_call *calls, int count, uint32_t seed)
 {
     for (int i = count - 1; i > 0; i--) {
-        int other = (int)(rig_next(&seed) % (unsigned)(i + 1));
-        struct call call = calls[i];
+        int other = (int)(kernel_call_random(&seed) % (unsigned)(i + 1));
+        struct kernel_call call = calls[i];
 
         calls[i] = calls[other];
         calls[other] = call;
@@ -316,7 +316,7 @@ static void shuffle(struct call *calls, int count, uint32_t seed)
 
 static void test_all(void **unused)
 {
-    static struct call calls[MOST_CALLS];
+    static struct kernel_call calls[MOST_CALLS];
 
     (void)unused;
     for (int size = 1; size <= SYMM_FEW_RANKS; size++) {
@@ -338,19 +338,19 @@ static void test_all(void **unused)
 
 static void test_wrap(void **unused)
 {
-    struct call calls[24];
+    struct kernel_call calls[24];
     struct rig rig;
 
     (void)unused;
     for (int size = 2; size <= 3; size++) {
         for (int i = 0; i < 24; i++)
-            calls[i] = (struct call){.kind = SYMM_KIND_ALL_REDUCE,
-                                     .algorithm = pushes[i % 3],
-                                     .dtype = SYMM_BFLOAT16,
-                                     .op = SYMM_SUM,
-                                     .count = 40u + (unsigned)i,
-                                     .seed = (uint32_t)i,
-                                     .tag = 7};
+            calls[i] = (struct kernel_call){.kind = SYMM_KIND_ALL_REDUCE,
+                                            .algorithm = pushes[i % 3],
+                                            .dtype = SYMM_BFLOAT16,
+                                            .op = SYMM_SUM,
+                                            .count = 40u + (unsigned)i,
+                                            .seed = (uint32_t)i,
+                                            .tag = 7};
         rig_open(&rig, size, SYMM_FAKE_CUDA, SYMM_ROUND_LIMIT - 9, UINT32_MAX - 9);
         rig.slow = true;
         run_well(&rig, calls, 24);
@@ -360,38 +360,38 @@ static void test_wrap(void **unused)
     }
 }
 
-static struct call simple(enum symm_algorithm algorithm)
+static struct kernel_call simple(enum symm_algorithm algorithm)
 {
-    return (struct call){.kind = SYMM_KIND_ALL_REDUCE,
-                         .algorithm = algorithm,
-                         .dtype = SYMM_FLOAT32,
-                         .op = SYMM_SUM,
-                         .count = 3000,
-                         .seed = 5,
-                         .tag = 40};
+    return (struct kernel_call){.kind = SYMM_KIND_ALL_REDUCE,
+                                .algorithm = algorithm,
+                                .dtype = SYMM_FLOAT32,
+                                .op = SYMM_SUM,
+                                .count = 3000,
+                                .seed = 5,
+                                .tag = 40};
 }
 
 /* Outputs hold what they held; the channel has stopped; a later call returns at once. */
-static void check_stopped(struct rig *rig, struct rank *rank, const struct call *call,
-                          uint32_t status)
+static void check_stopped(struct rig *rig, struct rank *rank,
+                          const struct kernel_call *call, uint32_t status)
 {
     struct symm_device_block block = rank->state->block[CHANNEL][0];
 
     assert_int_equal(rank->state->failed[16 * CHANNEL], status);
     assert_int_equal(rank->result, status);
-    for (size_t i = 0; i < rig_call_bytes(call); i++)
+    for (size_t i = 0; i < kernel_call_bytes(call); i++)
         assert_int_equal(rank->out[GUARD + i], UNTOUCHED);
     rank->result = 0;
     rig->timeout = UINT64_MAX / 2; /* a wait would end the test */
     launch(rank, call, rank->in, rank->out + GUARD);
     assert_int_equal(rank->result, status);
     assert_int_equal(rank->state->block[CHANNEL][0].call, block.call);
-    for (size_t i = 0; i < rig_call_bytes(call); i++)
+    for (size_t i = 0; i < kernel_call_bytes(call); i++)
         assert_int_equal(rank->out[GUARD + i], UNTOUCHED);
 }
 
 /* Rank 2 of 4 makes no call. Again until the deadline is long enough for those who do. */
-static void run_without_one(struct rig *rig, const struct call *call)
+static void run_without_one(struct rig *rig, const struct kernel_call *call)
 {
     double patience;
 
@@ -418,7 +418,7 @@ static void test_dead(void **unused)
 
     (void)unused;
     for (int a = 0; a < 3; a++) {
-        struct call call = simple(pushes[a]);
+        struct kernel_call call = simple(pushes[a]);
 
         run_without_one(&rig, &call);
         for (int r = 0; r < 4; r++) {
@@ -448,7 +448,7 @@ static void test_mismatch(void **unused)
 
     (void)unused;
     for (int a = 0; a < 3; a++) {
-        struct call call = simple(pushes[a]);
+        struct kernel_call call = simple(pushes[a]);
 
         rig_open(&rig, 3, SYMM_FAKE_CUDA, 0, 0);
         rig.odd = 1;
@@ -478,7 +478,7 @@ static void *abort_soon(void *arg)
 
 static void test_abort(void **unused)
 {
-    struct call call = simple(SYMM_ALGORITHM_TWO_SHOT_PUSH);
+    struct kernel_call call = simple(SYMM_ALGORITHM_TWO_SHOT_PUSH);
     pthread_t thread;
     struct rig rig;
 
@@ -494,7 +494,7 @@ static void test_abort(void **unused)
 }
 
 /* Until a rank notices: how the ranks overtake each other is chance. */
-static void run_plant(const char *library, const struct call *calls, int count)
+static void run_plant(const char *library, const struct kernel_call *calls, int count)
 {
     for (int tries = 0, seen = 0; seen == 0; tries++) {
         struct rig rig;
@@ -511,7 +511,7 @@ static void run_plant(const char *library, const struct call *calls, int count)
 /* A sentinel that is not put back: old data is taken for new. */
 static void test_plant_clear(void **unused)
 {
-    struct call calls[12];
+    struct kernel_call calls[12];
 
     (void)unused;
     for (int i = 0; i < 12; i++) {
@@ -524,7 +524,7 @@ static void test_plant_clear(void **unused)
 /* A root that does not wait runs two calls ahead of a receiver. */
 static void test_plant_early(void **unused)
 {
-    struct call calls[40];
+    struct kernel_call calls[40];
 
     (void)unused;
     for (int i = 0; i < 40; i++) {

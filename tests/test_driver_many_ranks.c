@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_many_ranks.c - the kernels for teams of more than SYMM_FEW_RANKS, run on the processor by
- * the shim of simt.h: 16, 36 and 72 ranks are threads over plain memory (heaps.h), without the
- * library's runtime.
+ * test_driver_many_ranks.c - the kernels for teams of more than SYMM_FEW_RANKS, run on the
+ * processor by the shim of simt.h: 16, 36 and 72 ranks are threads over plain memory (heaps.h),
+ * without the library's runtime.
  *
  * Every collective by every algorithm that has a kernel, in place where that is allowed, through
  * several rounds of a small scratch, compared with a reference; signals and barriers of device
@@ -20,27 +20,16 @@
 
 #include "harness.h"
 #include "heaps.h"
+#include "kernel_call.h"
 #include "reference.h"
 #include "symm/device.h"
 
-#define CHANNEL    3u
 #define AREA       ((size_t)1 << 20) /* of inputs, and of outputs */
 #define MOST_BYTES ((size_t)12 << 10)
 #define BLOCKS     2u
 
-struct call {
-    enum symm_kind kind;
-    enum symm_algorithm algorithm;
-    symm_dtype dtype;
-    symm_op op;
-    size_t count;
-    bool in_place;
-    int root;
-    uint32_t seed;
-};
-
 struct job {
-    const struct call *calls;
+    const struct kernel_call *calls;
     int count, dead,
         odd; /* dead: a rank that makes no call; odd: one with another tag; -1: none */
     char what[SYMM_DEVICE_RANKS][160];
@@ -66,46 +55,12 @@ static struct heaps *open_team(int size, double timeout, uint32_t round, uint32_
 
 /* ---- One call of one rank -------------------------------------------------------- */
 
-static size_t blocks_of(const struct call *call, int size, bool output)
-{
-    const bool all_to_all = call->kind == SYMM_KIND_ALL_TO_ALL;
-    const bool many = all_to_all || call->kind == (output ? SYMM_KIND_ALL_GATHER
-                                                          : SYMM_KIND_REDUCE_SCATTER);
-
-    return many ? (size_t)size : 1;
-}
-
-static void expect(const struct call *call, int size, int rank, char *want)
-{
-    const size_t bytes = call->count * reference_size(call->dtype);
-    const size_t own = (size_t)rank * call->count;
-
-    if (call->kind == SYMM_KIND_ALL_REDUCE)
-        reference_reduce(call->dtype, call->op, call->seed, size, 0, call->count, want);
-    else if (call->kind == SYMM_KIND_REDUCE_SCATTER)
-        reference_reduce(call->dtype, call->op, call->seed, size, own, call->count,
-                         want);
-    else if (call->kind == SYMM_KIND_BROADCAST)
-        reference_fill(call->dtype, call->op, call->seed, call->root, 0, call->count,
-                       want);
-    else
-        for (int r = 0; r < size; r++)
-            reference_fill(call->dtype, call->op, call->seed, r,
-                           call->kind == SYMM_KIND_ALL_TO_ALL ? own : 0, call->count,
-                           want + (size_t)r * bytes);
-}
-
 static struct symm_cuda_args args_of(struct heaps *heaps, int rank,
-                                     const struct call *call)
+                                     const struct kernel_call *call)
 {
     struct symm_cuda_args args = heaps_args(heaps, rank, CHANNEL);
 
-    args.count = call->count;
-    args.bytes = call->count * reference_size(call->dtype);
-    args.kind = (int32_t)call->kind;
-    args.dtype = (int32_t)call->dtype;
-    args.op = (int32_t)call->op;
-    args.root = call->root;
+    kernel_call_args(call, &args);
     args.tag = 1 + call->seed;
     args.in_offset = heaps->buffers + 16;
     args.out_offset = heaps->buffers + AREA + 16 * (call->seed % 3);
@@ -121,7 +76,7 @@ static struct symm_cuda_args args_of(struct heaps *heaps, int rank,
 }
 
 /* As many blocks as test machines have patience for; threads as the kernel needs them. */
-static bool launch(struct heaps *heaps, const struct call *call,
+static bool launch(struct heaps *heaps, const struct kernel_call *call,
                    const struct symm_cuda_args *args)
 {
     const struct symm_cuda_query query = {.kind = call->kind,
@@ -145,22 +100,22 @@ static bool launch(struct heaps *heaps, const struct call *call,
 }
 
 static void run_call(struct heaps *heaps, int rank, struct job *job,
-                     const struct call *call, char *want)
+                     const struct kernel_call *call, char *want)
 {
     struct symm_cuda_args args = args_of(heaps, rank, call);
     const struct symm_device_record *record = args.team.record;
-    const size_t out = call->count * blocks_of(call, heaps->size, true);
+    const size_t out = kernel_call_out_count(call, heaps->size);
     char *text = job->what[rank];
     size_t where = 0;
 
     if (rank == job->odd)
         args.tag++;
     if (!call->in_place)
-        memset(args.out, 0x5a, out * reference_size(call->dtype) + 1);
+        memset(args.out, UNTOUCHED, out * reference_size(call->dtype) + 1);
     reference_fill(call->dtype, call->op, call->seed, rank, 0,
-                   call->count * blocks_of(call, heaps->size, false),
+                   kernel_call_in_count(call, heaps->size),
                    heaps_at(heaps, rank, args.in_offset));
-    expect(call, heaps->size, rank, want);
+    kernel_call_expect(call, heaps->size, rank, want);
     if (!launch(heaps, call, &args))
         snprintf(text, sizeof(job->what[0]), "no kernel");
     else if (record->state != 0)
@@ -171,7 +126,7 @@ static void run_call(struct heaps *heaps, int rank, struct job *job,
              !reference_same(call->dtype, args.out, want, out, &where))
         snprintf(text, sizeof(job->what[0]), "element %zu of %zu is wrong", where, out);
     else if (call->kind != SYMM_KIND_BARRIER && !call->in_place &&
-             ((char *)args.out)[out * reference_size(call->dtype)] != 0x5a)
+             ((char *)args.out)[out * reference_size(call->dtype)] != UNTOUCHED)
         snprintf(text, sizeof(job->what[0]), "written after the output");
 }
 
@@ -191,7 +146,7 @@ static void run_rank(struct heaps *heaps, int rank, void *arg)
     free(want);
 }
 
-static void run_well(struct heaps *heaps, const struct call *calls, int count)
+static void run_well(struct heaps *heaps, const struct kernel_call *calls, int count)
 {
     struct job *job = calloc(1, sizeof(*job));
     int wrong = 0;
@@ -238,7 +193,7 @@ static const struct way {
 #define WAYS ((int)(sizeof(ways) / sizeof(ways[0])))
 
 /* Call k of a way: a type each, an op each, little, half a packet more, and several rounds. */
-static struct call call_of(int w, int k, int size)
+static struct kernel_call call_of(int w, int k, int size)
 {
     static const symm_dtype dtypes[] = {SYMM_BFLOAT16, SYMM_INT32,      SYMM_FLOAT32,
                                         SYMM_FLOAT64,  SYMM_UINT8,      SYMM_FLOAT16,
@@ -247,15 +202,15 @@ static struct call call_of(int w, int k, int size)
     const size_t element = reference_size(dtype);
     const size_t bytes[] = {ways[w].most, 8 * 31 + 8, 16};
 
-    return (struct call){.kind = ways[w].kind,
-                         .algorithm = ways[w].algorithm,
-                         .dtype = dtype,
-                         .op =
-                             k % 2 ? reference_op(dtype, (unsigned)(w + k)) : SYMM_SUM,
-                         .count = bytes[(w + k) % 3] / element + (size_t)(k % 2),
-                         .in_place = ways[w].in_place && k % 3 == 0,
-                         .root = (7 * w + 5 * k) % size,
-                         .seed = (uint32_t)(100 * w + k)};
+    return (struct kernel_call){.kind = ways[w].kind,
+                                .algorithm = ways[w].algorithm,
+                                .dtype = dtype,
+                                .op = k % 2 ? reference_op(dtype, (unsigned)(w + k))
+                                            : SYMM_SUM,
+                                .count = bytes[(w + k) % 3] / element + (size_t)(k % 2),
+                                .in_place = ways[w].in_place && k % 3 == 0,
+                                .root = (7 * w + 5 * k) % size,
+                                .seed = (uint32_t)(100 * w + k)};
 }
 
 static void test_collectives(void **unused)
@@ -263,7 +218,7 @@ static void test_collectives(void **unused)
     static const struct {
         int size, calls; /* of each way */
     } teams[] = {{16, 3}, {36, 2}, {72, 2}};
-    struct call calls[WAYS * 24];
+    struct kernel_call calls[WAYS * 24];
 
     (void)unused;
     reference_init();
@@ -292,7 +247,7 @@ static bool names(const struct symm_device_record *record, int member)
 
 static void run_without(int size, int dead, int w)
 {
-    const struct call call = call_of(w, 0, size);
+    const struct kernel_call call = call_of(w, 0, size);
     double patience;
 
     HARNESS_PATIENCE(patience, 1)
@@ -337,7 +292,7 @@ static void test_mismatch(void **unused)
     (void)unused;
     reference_init();
     for (int i = 0; i < 3; i++) {
-        const struct call call = call_of(tried[i], 0, 72);
+        const struct kernel_call call = call_of(tried[i], 0, 72);
         struct job *job = calloc(1, sizeof(*job));
         struct heaps *heaps = open_team(72, 0, 0, 0);
 

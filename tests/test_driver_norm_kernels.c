@@ -278,8 +278,8 @@ static void *run_rank(void *arg)
 
         if (self->rank->rank == rig->dead)
             break;
-        if (rig->slow && rig_next(&self->rank->random) % 8 == 0) {
-            pause.tv_nsec = (long)(rig_next(&self->rank->random) % 3000000);
+        if (rig->slow && kernel_call_random(&self->rank->random) % 8 == 0) {
+            pause.tv_nsec = (long)(kernel_call_random(&self->rank->random) % 3000000);
             nanosleep(&pause, NULL);
         }
         run_call(self, &self->rig->calls[c]);

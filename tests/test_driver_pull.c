@@ -24,29 +24,14 @@
 
 #include "harness.h"
 #include "heaps.h"
+#include "kernel_call.h"
 #include "reference.h"
 
-#define CHANNEL    3u
 #define MOST_BYTES ((size_t)160 << 10) /* of one rank's block */
 #define AREA       ((uint64_t)2 << 20) /* room for an input, or an output */
-#define GUARD      64u
-
-struct call {
-    enum symm_kind kind;
-    enum symm_algorithm algorithm;
-    symm_dtype dtype;
-    symm_op op;
-    size_t count;
-    int root;
-    uint32_t seed, flags;
-    unsigned blocks, threads;
-    bool in_place, generic, stream;
-    bool by_pointer; /* of a kernel by pointer */
-    size_t shift;    /* elements that symmetric arrays are moved by */
-};
 
 struct job {
-    const struct call *calls;
+    const struct kernel_call *calls;
     int count, calm; /* calm: no delays */
     int odd;         /* this rank's tags differ; -1: nobody's */
     int dead;        /* this rank makes no call */
@@ -58,59 +43,11 @@ struct job {
     char what[SYMM_DEVICE_RANKS][160];
 };
 
-static uint32_t next(uint32_t *random)
-{
-    *random ^= *random << 13;
-    *random ^= *random >> 17;
-    *random ^= *random << 5;
-    return *random;
-}
-
 /* ---- One call of one rank -------------------------------------------------------- */
 
-static size_t in_blocks(const struct call *call, int size)
-{
-    bool many =
-        call->kind == SYMM_KIND_REDUCE_SCATTER || call->kind == SYMM_KIND_ALL_TO_ALL;
-
-    return many ? (size_t)size : 1;
-}
-
-static size_t out_blocks(const struct call *call, int size)
-{
-    bool many =
-        call->kind == SYMM_KIND_ALL_GATHER || call->kind == SYMM_KIND_ALL_TO_ALL;
-
-    return many ? (size_t)size : 1;
-}
-
-static void expect(const struct call *call, int size, int rank, char *want)
-{
-    size_t bytes = call->count * reference_size(call->dtype);
-    size_t own = (size_t)rank * call->count;
-
-    switch (call->kind) {
-    case SYMM_KIND_ALL_REDUCE:
-        reference_reduce(call->dtype, call->op, call->seed, size, 0, call->count, want);
-        break;
-    case SYMM_KIND_REDUCE_SCATTER:
-        reference_reduce(call->dtype, call->op, call->seed, size, own, call->count,
-                         want);
-        break;
-    case SYMM_KIND_BROADCAST:
-        reference_fill(call->dtype, call->op, call->seed, call->root, 0, call->count,
-                       want);
-        break;
-    default:
-        for (int r = 0; r < size; r++)
-            reference_fill(call->dtype, call->op, call->seed, r,
-                           call->kind == SYMM_KIND_ALL_TO_ALL ? own : 0, call->count,
-                           want + (size_t)r * bytes);
-    }
-}
-
 /* By pointer: where a rank's arrays lie, which every rank knows. */
-static uint64_t in_at(const struct heaps *heaps, int rank, const struct call *call)
+static uint64_t in_at(const struct heaps *heaps, int rank,
+                      const struct kernel_call *call)
 {
     size_t element = reference_size(call->dtype), bytes = call->count * element;
     uint64_t at = heaps->buffers + GUARD +
@@ -121,7 +58,8 @@ static uint64_t in_at(const struct heaps *heaps, int rank, const struct call *ca
     return at;
 }
 
-static uint64_t out_at(const struct heaps *heaps, int rank, const struct call *call)
+static uint64_t out_at(const struct heaps *heaps, int rank,
+                       const struct kernel_call *call)
 {
     size_t element = reference_size(call->dtype), bytes = call->count * element;
 
@@ -133,7 +71,8 @@ static uint64_t out_at(const struct heaps *heaps, int rank, const struct call *c
            (call->seed / 20 + 3u * (uint32_t)rank) % 20 * call->shift * element;
 }
 
-static void place_by_pointer(struct heaps *heaps, int rank, const struct call *call,
+static void place_by_pointer(struct heaps *heaps, int rank,
+                             const struct kernel_call *call,
                              struct symm_cuda_pointers *entry,
                              struct symm_cuda_args *args)
 {
@@ -152,7 +91,7 @@ static void place_by_pointer(struct heaps *heaps, int rank, const struct call *c
 }
 
 /* Where the arrays lie, and what a kernel is told of them. */
-static void place(struct heaps *heaps, int rank, const struct call *call,
+static void place(struct heaps *heaps, int rank, const struct kernel_call *call,
                   uint32_t *random, struct symm_cuda_args *args)
 {
     size_t element = reference_size(call->dtype);
@@ -160,12 +99,12 @@ static void place(struct heaps *heaps, int rank, const struct call *call,
     bool both = call->algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||
                 call->kind == SYMM_KIND_BROADCAST || call->in_place;
     /* Only this rank's: memory that peers do not reach may lie anywhere. */
-    uint64_t own = next(random) % 20 * element;
+    uint64_t own = kernel_call_random(random) % 20 * element;
 
     args->in_offset = heaps->buffers + GUARD + (staged ? own : call->shift * element);
-    args->out_offset =
-        heaps->buffers + AREA + GUARD +
-        (!staged && both ? call->shift % 3 * element : next(random) % 20 * element);
+    args->out_offset = heaps->buffers + AREA + GUARD +
+                       (!staged && both ? call->shift % 3 * element
+                                        : kernel_call_random(random) % 20 * element);
     if (call->in_place && call->kind == SYMM_KIND_ALL_GATHER) {
         args->in_step = (int64_t)args->bytes;
         args->in_offset = args->out_offset + (uint64_t)rank * args->bytes;
@@ -179,7 +118,8 @@ static void place(struct heaps *heaps, int rank, const struct call *call,
 }
 
 __attribute__((format(printf, 4, 5))) static void
-complain(struct job *job, int rank, const struct call *call, const char *format, ...)
+complain(struct job *job, int rank, const struct kernel_call *call, const char *format,
+         ...)
 {
     va_list list;
     char text[64];
@@ -195,7 +135,7 @@ complain(struct job *job, int rank, const struct call *call, const char *format,
                  symm_op_name(call->op), call->count, call->in_place, text);
 }
 
-static bool launch(struct heaps *heaps, const struct call *call,
+static bool launch(struct heaps *heaps, const struct kernel_call *call,
                    const struct symm_cuda_args *args)
 {
     struct symm_cuda_query query = {.kind = call->kind,
@@ -237,22 +177,17 @@ static bool launch(struct heaps *heaps, const struct call *call,
 }
 
 static void run_call(struct heaps *heaps, int rank, struct job *job,
-                     const struct call *call, uint32_t *random, char *want)
+                     const struct kernel_call *call, uint32_t *random, char *want)
 {
     struct symm_cuda_args args = heaps_args(heaps, rank, CHANNEL);
-    size_t in_count = call->count * in_blocks(call, heaps->size), where = 0;
-    size_t out_count = call->count * out_blocks(call, heaps->size);
+    size_t in_count = kernel_call_in_count(call, heaps->size), where = 0;
+    size_t out_count = kernel_call_out_count(call, heaps->size);
     size_t element = reference_size(call->dtype), out_bytes = out_count * element;
     uint64_t delay = *random;
     unsigned char *out;
     char *in;
 
-    args.count = call->count;
-    args.bytes = call->count * element;
-    args.kind = (int32_t)call->kind;
-    args.dtype = (int32_t)call->dtype;
-    args.op = (int32_t)call->op;
-    args.root = call->root;
+    kernel_call_args(call, &args);
     args.tag = 1 + call->seed % 1000 + (rank == job->odd);
     args.flags = call->flags;
     args.result = &job->result[rank];
@@ -264,10 +199,10 @@ static void run_call(struct heaps *heaps, int rank, struct job *job,
         job->pointers[rank].state = SYMM_CUDA_POINTERS_READY;
     out = args.out;
     if (!call->in_place)
-        memset(out - GUARD, 0x5a, out_bytes + 2 * GUARD);
+        memset(out - GUARD, UNTOUCHED, out_bytes + 2 * GUARD);
     in = (char *)(uintptr_t)args.in;
     reference_fill(call->dtype, call->op, call->seed, rank, 0, in_count, in);
-    expect(call, heaps->size, rank, want);
+    kernel_call_expect(call, heaps->size, rank, want);
     if (!job->calm)
         heaps_delay(&delay, 800);
     if (!launch(heaps, call, &args))
@@ -278,7 +213,7 @@ static void run_call(struct heaps *heaps, int rank, struct job *job,
     else if (!reference_same(call->dtype, out, want, out_count, &where))
         complain(job, rank, call, "element %zu is wrong", where);
     for (size_t i = 1; i <= GUARD && !call->in_place; i++)
-        if (out[-(ptrdiff_t)i] != 0x5a || out[out_bytes + i - 1] != 0x5a)
+        if (out[-(ptrdiff_t)i] != UNTOUCHED || out[out_bytes + i - 1] != UNTOUCHED)
             complain(job, rank, call, "written beside the output");
     memset(in, 0x77, in_count * element);
 }
@@ -306,7 +241,7 @@ static int run(struct heaps *heaps, struct job *job)
     return wrong;
 }
 
-static void run_well(struct heaps *heaps, const struct call *calls, int count)
+static void run_well(struct heaps *heaps, const struct kernel_call *calls, int count)
 {
     struct job job = {.calls = calls, .count = count, .odd = -1, .dead = -1};
 
@@ -348,10 +283,13 @@ static const struct {
 static size_t some_count(uint32_t *random, symm_dtype dtype)
 {
     static const size_t counts[] = {0, 1, 2, 3, 7, 8, 15, 17, 64, 129, 511, 1001, 2048};
-    size_t count = counts[next(random) % (sizeof(counts) / sizeof(counts[0]))];
+    size_t count =
+        counts[kernel_call_random(random) % (sizeof(counts) / sizeof(counts[0]))];
 
-    if (next(random) % 48 == 0) /* several rounds; all_reduce in two steps */
-        count = (MOST_BYTES - next(random) % 5000) / reference_size(dtype);
+    if (kernel_call_random(random) % 48 ==
+        0) /* several rounds; all_reduce in two steps */
+        count =
+            (MOST_BYTES - kernel_call_random(random) % 5000) / reference_size(dtype);
     return count;
 }
 
@@ -362,24 +300,24 @@ static bool has_pointers(enum symm_algorithm algorithm)
            algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE;
 }
 
-static struct call some_call(uint32_t *random, int size, int way, symm_dtype dtype,
-                             symm_op op)
+static struct kernel_call some_call(uint32_t *random, int size, int way,
+                                    symm_dtype dtype, symm_op op)
 {
-    struct call call = {.kind = ways[way].kind,
-                        .algorithm = ways[way].algorithm,
-                        .dtype = dtype,
-                        .op = op};
+    struct kernel_call call = {.kind = ways[way].kind,
+                               .algorithm = ways[way].algorithm,
+                               .dtype = dtype,
+                               .op = op};
 
     call.count = call.kind == SYMM_KIND_BARRIER ? 0 : some_count(random, dtype);
-    call.seed = next(random);
-    call.root = (int)(next(random) % (uint32_t)size);
-    call.blocks = 1 + next(random) % 6;
-    call.threads = 32 * (1 + next(random) % 3);
-    call.in_place = ways[way].in_place && next(random) % 3 == 0;
-    call.generic = next(random) % 4 == 0;
-    call.shift = next(random) % 2 ? 0 : next(random) % 19;
+    call.seed = kernel_call_random(random);
+    call.root = (int)(kernel_call_random(random) % (uint32_t)size);
+    call.blocks = 1 + kernel_call_random(random) % 6;
+    call.threads = 32 * (1 + kernel_call_random(random) % 3);
+    call.in_place = ways[way].in_place && kernel_call_random(random) % 3 == 0;
+    call.generic = kernel_call_random(random) % 4 == 0;
+    call.shift = kernel_call_random(random) % 2 ? 0 : kernel_call_random(random) % 19;
     call.flags = SYMM_CUDA_ENTRY_BARRIER | SYMM_CUDA_EXIT_BARRIER;
-    call.by_pointer = has_pointers(call.algorithm) && next(random) % 2;
+    call.by_pointer = has_pointers(call.algorithm) && kernel_call_random(random) % 2;
     return call;
 }
 
@@ -401,7 +339,7 @@ static struct heaps *open_heaps(int size, double timeout, uint32_t round, uint32
 static void test_all(void **unused)
 {
     enum { COUNT = WAYS * REFERENCE_DTYPES };
-    static struct call calls[COUNT + WAYS];
+    static struct kernel_call calls[COUNT + WAYS];
 
     (void)unused;
     for (int size = 1; size <= SYMM_FEW_RANKS; size++) {
@@ -413,8 +351,8 @@ static void test_all(void **unused)
                 some_call(&random, size, i % WAYS, (symm_dtype)(i / WAYS),
                           reference_op((symm_dtype)(i / WAYS), (unsigned)(i + size)));
         for (int i = 0; i < COUNT; i++) { /* shuffled */
-            int other = (int)(next(&random) % COUNT);
-            struct call call = calls[i];
+            int other = (int)(kernel_call_random(&random) % COUNT);
+            struct kernel_call call = calls[i];
 
             calls[i] = calls[other];
             calls[other] = call;
@@ -428,7 +366,7 @@ static void test_all(void **unused)
 static void test_hot(void **unused)
 {
     static const symm_dtype dtypes[] = {SYMM_BFLOAT16, SYMM_FLOAT16, SYMM_FLOAT32};
-    struct call calls[60];
+    struct kernel_call calls[60];
 
     (void)unused;
     for (int size = 2; size <= SYMM_FEW_RANKS; size *= 2) {
@@ -455,7 +393,7 @@ static void test_hot(void **unused)
 static void test_stream(void **unused)
 {
     static const symm_dtype dtypes[] = {SYMM_BFLOAT16, SYMM_FLOAT16, SYMM_FLOAT32};
-    struct call calls[72];
+    struct kernel_call calls[72];
 
     (void)unused;
     for (int size = 2; size <= SYMM_FEW_RANKS; size *= 2) {
@@ -466,7 +404,7 @@ static void test_stream(void **unused)
             bool stream = i % 3 != 2;
 
             calls[i] = some_call(&random, size,
-                                 !stream      ? (int)(next(&random) % WAYS)
+                                 !stream ? (int)(kernel_call_random(&random) % WAYS)
                                  : i % 3 == 0 ? 2
                                               : 5,
                                  dtypes[i / 3 % 3], SYMM_SUM);
@@ -485,7 +423,7 @@ static void test_stream(void **unused)
 /* All ops of a dtype at a size for which kernels are generic anyway. */
 static void test_ops(void **unused)
 {
-    struct call calls[REFERENCE_DTYPES * REFERENCE_OPS];
+    struct kernel_call calls[REFERENCE_DTYPES * REFERENCE_OPS];
     struct heaps *heaps = open_heaps(3, 0, 0, 0);
     uint32_t random = 5u;
     int count = 0;
@@ -508,17 +446,18 @@ static void test_ops(void **unused)
 /* Many barriers and smallest calls, without a pause between them. */
 static void test_torture(void **unused)
 {
-    static struct call calls[400];
+    static struct kernel_call calls[400];
     struct heaps *heaps = open_heaps(5, 0, SYMM_ROUND_LIMIT - 300, 0);
     uint32_t random = 8u;
 
     (void)unused;
     for (int i = 0; i < 400; i++) {
-        calls[i] = some_call(&random, 5, i % 3 ? WAYS - 1 : (int)(next(&random) % WAYS),
-                             SYMM_FLOAT32, SYMM_SUM);
+        calls[i] = some_call(
+            &random, 5, i % 3 ? WAYS - 1 : (int)(kernel_call_random(&random) % WAYS),
+            SYMM_FLOAT32, SYMM_SUM);
         if (calls[i].count > 100)
             calls[i].count = 40;
-        calls[i].blocks = 1 + next(&random) % 12;
+        calls[i].blocks = 1 + kernel_call_random(&random) % 12;
         calls[i].threads = 32;
     }
     run_well(heaps, calls, 400);
@@ -564,7 +503,7 @@ static void test_dead(void **unused)
     (void)unused;
     for (int way = 0; way < WAYS; way++) {
         uint32_t random = 21u + (uint32_t)way;
-        struct call call = some_call(&random, 3, way, SYMM_BFLOAT16, SYMM_SUM);
+        struct kernel_call call = some_call(&random, 3, way, SYMM_BFLOAT16, SYMM_SUM);
         struct job job = {.calls = &call, .count = 1, .odd = -1, .dead = 1};
         struct heaps *heaps = run_without_one(&job);
 
@@ -611,7 +550,7 @@ static void test_left(void **unused)
     for (int way = 0; way < WAYS; way++) {
         struct heaps *heaps = open_heaps(2, 0, 0, 0);
         uint32_t random = 41u + (uint32_t)way;
-        struct call call = some_call(&random, 2, way, SYMM_INT32, SYMM_SUM);
+        struct kernel_call call = some_call(&random, 2, way, SYMM_INT32, SYMM_SUM);
         struct job job = {
             .calls = &call, .count = 1, .odd = -1, .dead = 1, .late = true};
 
@@ -650,7 +589,7 @@ static void cut_way(int way, unsigned threads)
 {
     struct heaps *heaps = open_heaps(3, 0, 0, 0);
     uint32_t random = 51u + (uint32_t)way;
-    struct call call = some_call(&random, 3, way, SYMM_INT32, SYMM_SUM);
+    struct kernel_call call = some_call(&random, 3, way, SYMM_INT32, SYMM_SUM);
     struct job job = {.calls = &call, .count = 1, .odd = -1, .dead = 1, .calm = 1};
     struct cut cut[3];
     pthread_t thread[3];
@@ -687,7 +626,7 @@ static void test_mismatch(void **unused)
     for (int way = 0; way < WAYS; way++) {
         struct heaps *heaps = open_heaps(4, 0, 0, 0);
         uint32_t random = 31u + (uint32_t)way;
-        struct call call = some_call(&random, 4, way, SYMM_INT32, SYMM_MAX);
+        struct kernel_call call = some_call(&random, 4, way, SYMM_INT32, SYMM_MAX);
         struct job job = {.calls = &call, .count = 1, .odd = 2, .dead = -1};
 
         assert_int_equal(run(heaps, &job), 4);
@@ -709,7 +648,7 @@ static void test_unready(void **unused)
     (void)unused;
     for (int way = 0; way < WAYS; way++) {
         uint32_t random = 61u + (uint32_t)way;
-        struct call call = some_call(&random, 3, way, SYMM_FLOAT32, SYMM_SUM);
+        struct kernel_call call = some_call(&random, 3, way, SYMM_FLOAT32, SYMM_SUM);
         struct job job = {
             .calls = &call, .count = 1, .odd = -1, .dead = -1, .unready = 2};
         struct heaps *heaps;
@@ -765,7 +704,7 @@ static void test_release(void **unused)
     (void)unused;
     for (int i = 0; i < 20 * WAYS; i++) {
         uint32_t random = 71u + (uint32_t)i;
-        struct call call = some_call(&random, 3, i % WAYS, SYMM_INT32, SYMM_SUM);
+        struct kernel_call call = some_call(&random, 3, i % WAYS, SYMM_INT32, SYMM_SUM);
         struct job job = {.calls = &call, .count = 1, .odd = -1, .dead = -1, .calm = 1};
         struct release release = {&job.pointers[1], 1e-6 * (double)(random % 2000)};
         struct heaps *heaps;
@@ -793,7 +732,7 @@ static void test_release(void **unused)
 /* Without an exit barrier a rank overwrites an input that a peer still reads. */
 static void test_plant_exit(void **unused)
 {
-    static struct call calls[300];
+    static struct kernel_call calls[300];
     struct job job = {.calls = calls, .count = 300, .calm = 1, .odd = -1, .dead = -1};
     uint32_t random = 11u;
 
