@@ -10,13 +10,12 @@
  * counters near their wraps. Also refused calls and their errors.
  */
 #include "cuda/device.h"
-#include "device.h"
+#include "device_stage.h"
 #include "reference_call.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -30,18 +29,6 @@
 #define AREA_BYTES ((size_t)1 << 20)
 #define GUARD      ((size_t)64) /* kept and checked after the data */
 
-/* Memory of a rank: [0] symmetric, [1] private; in at the front half, out at the back. */
-struct stage {
-    symm_ctx *ctx;
-    symm_team *team;
-    struct perf_gpu *gpu;
-    struct device_area area[2];
-    void *stream;
-    char *wanted; /* [AREA_BYTES] */
-    int rank, n;
-    uint32_t seed;
-};
-
 struct test_case {
     enum kind kind;
     symm_dtype dtype;
@@ -53,40 +40,14 @@ struct test_case {
     bool may_refuse;
 };
 
-static int stage_open(struct stage *s, symm_ctx *ctx)
-{
-    memset(s, 0, sizeof(*s));
-    s->ctx = ctx;
-    s->team = symm_team_world(ctx);
-    s->rank = symm_team_rank(s->team);
-    s->n = symm_team_size(s->team);
-    s->wanted = malloc(AREA_BYTES);
-    CHECK(s->wanted != NULL);
-    s->gpu = device_open(ctx);
-    CHECK(s->gpu != NULL);
-    CHECK_ZERO(device_area_open(&s->area[0], s->gpu, s->team, AREA_BYTES));
-    CHECK_ZERO(device_area_open(&s->area[1], s->gpu, NULL, AREA_BYTES));
-    CHECK_OK(symm_rendezvous(s->team));
-    CHECK_OK(symm_stream_create(ctx, &s->stream));
-    return 0;
-}
-
-static void stage_close(struct stage *s)
-{
-    symm_stream_destroy(s->ctx, s->stream);
-    device_area_close(&s->area[0]);
-    device_area_close(&s->area[1]);
-    perf_gpu_close(s->gpu);
-    free(s->wanted);
-}
-
-static struct reference_call call_of(const struct stage *s, const struct test_case *t)
+static struct reference_call call_of(const struct device_stage *s,
+                                     const struct test_case *t)
 {
     return (struct reference_call){t->kind,  t->dtype, t->op,
                                    t->count, s->n - 1, s->seed};
 }
 
-static symm_status invoke(const struct stage *s, const struct test_case *t,
+static symm_status invoke(const struct device_stage *s, const struct test_case *t,
                           const void *in, void *out, void *stream, symm_work **work)
 {
     const struct reference_call made = call_of(s, t);
@@ -99,8 +60,8 @@ static symm_status invoke(const struct stage *s, const struct test_case *t,
 }
 
 /* Places of input and output in their areas. */
-static void places(const struct stage *s, const struct test_case *t, size_t *in_at,
-                   size_t *out_at)
+static void places(const struct device_stage *s, const struct test_case *t,
+                   size_t *in_at, size_t *out_at)
 {
     size_t element = symm_dtype_size(t->dtype), block = t->count * element;
 
@@ -112,7 +73,7 @@ static void places(const struct stage *s, const struct test_case *t, size_t *in_
         *out_at = *in_at;
 }
 
-static int run_case(struct stage *s, const struct test_case *t, void *stream)
+static int run_case(struct device_stage *s, const struct test_case *t, void *stream)
 {
     char *wanted = s->wanted;
     const struct device_area *in = &s->area[t->in_private],
@@ -179,10 +140,10 @@ static const size_t counts[] = {1, 0, 7, 8, 1000, 4099, 20000};
 
 static int collectives(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_stage s;
     unsigned step = *(const unsigned *)arg, pick = 0;
 
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     for (unsigned k = 0; k < KINDS; k++)
         for (unsigned c = 0; c < COUNTS; c++)
             for (unsigned l = 0; l < LAYOUTS; l++) {
@@ -200,7 +161,7 @@ static int collectives(symm_ctx *ctx, void *arg)
                 if (pick % step == 0)
                     CHECK_ZERO(run_case(&s, &test, pick & 1 ? s.stream : NULL));
             }
-    stage_close(&s);
+    device_stage_close(&s);
     return 0;
 }
 
@@ -248,10 +209,10 @@ static int by_name(symm_ctx *ctx, void *arg)
     static const char *const names[] = {
         "copy_in", "one_shot_pull", "two_shot_inplace", "two_shot_pull",
         "ll_push", "lamport_push",  "two_shot_push"};
-    struct stage s;
+    struct device_stage s;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     for (unsigned k = 0; k < KINDS; k++)
         for (unsigned a = 0; a < sizeof(names) / sizeof(names[0]); a++)
             for (unsigned c = 0; c < COUNTS; c += 2) {
@@ -267,7 +228,7 @@ static int by_name(symm_ctx *ctx, void *arg)
                 test.may_refuse = true;
                 CHECK_ZERO(run_case(&s, &test, NULL));
             }
-    stage_close(&s);
+    device_stage_close(&s);
     return 0;
 }
 
@@ -282,14 +243,14 @@ static void test_by_name(void **state)
 
 static int in_teams(symm_ctx *ctx, void *arg)
 {
-    struct stage s, half;
+    struct device_stage s, half;
     symm_team *team = NULL;
     const struct test_case test = {
         .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .op = SYMM_SUM, .count = 300};
     const void *device = NULL, *again = NULL;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     for (int round = 0; round < 3; round++) {
         CHECK_OK(symm_team_split(s.team, s.rank % 2, -s.rank, &team));
         half = s;
@@ -307,7 +268,7 @@ static int in_teams(symm_ctx *ctx, void *arg)
         CHECK_OK(symm_stream_synchronize(ctx, NULL, 0));
         symm_team_destroy(team);
     }
-    stage_close(&s);
+    device_stage_close(&s);
     return 0;
 }
 
@@ -318,11 +279,11 @@ static int in_teams(symm_ctx *ctx, void *arg)
 static int leave_late(symm_ctx *ctx, void *arg)
 {
     static _Atomic int leaving;
-    struct stage s;
+    struct device_stage s;
     symm_team *team = NULL;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     CHECK_OK(symm_team_split(s.team, 0, 0, &team));
     CHECK_OK(symm_barrier(team, NULL, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, 0));
@@ -347,7 +308,7 @@ static int leave_late(symm_ctx *ctx, void *arg)
         held = symm__thread_group_held(ctx->thread_group, s.rank);
         CHECK(!symm__slots_has(&held, place));
     }
-    stage_close(&s);
+    device_stage_close(&s);
     return 0;
 }
 
@@ -361,7 +322,7 @@ static void test_teams(void **state)
 
 /* ---- What is refused, what is told ----------------------------------------------------- */
 
-static int leaves(struct stage *s, void *memory)
+static int leaves(struct device_stage *s, void *memory)
 {
     CHECK_STATUS(symm_all_reduce(s->team, memory, memory, (size_t)1 << 38, SYMM_FLOAT32,
                                  SYMM_SUM, NULL, NULL),
@@ -374,7 +335,7 @@ static int leaves(struct stage *s, void *memory)
  * Memory that was reachable is freed, and memory of the host lies there now: the put that was
  * right before is refused. So is a call whose array leaves its allocation.
  */
-static int anew(struct stage *s)
+static int anew(struct device_stage *s)
 {
     const size_t bytes = (size_t)1 << 20;
     char *out = s->area[0].device;
@@ -400,7 +361,7 @@ static int anew(struct stage *s)
 }
 
 /* What symm_explain says of streams: the channel, the grid, what bounds a wait. */
-static int check_explained(struct stage *s, const void *in, void *out)
+static int check_explained(struct device_stage *s, const void *in, void *out)
 {
     const symm_call call = {.size = sizeof(call),
                             .site = "explained",
@@ -425,12 +386,12 @@ static int check_explained(struct stage *s, const void *in, void *out)
 static int refusals(symm_ctx *ctx, void *arg)
 {
     static float host[64];
-    struct stage s;
+    struct device_stage s;
     symm_call call = {.size = sizeof(call), .site = "refused"};
     float *in, *out;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     in = (float *)(void *)s.area[1].device;
     out = (float *)(void *)s.area[0].device;
     if (!device_real()) { /* a GPU may reach all memory of the host */
@@ -474,7 +435,7 @@ static int refusals(symm_ctx *ctx, void *arg)
     CHECK(strstr(symm_explain(s.team), "on the cuda backend") != NULL);
     CHECK_ZERO(check_explained(&s, in, out));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, 0));
-    stage_close(&s);
+    device_stage_close(&s);
     return 0;
 }
 

@@ -16,46 +16,13 @@
 
 #include <cmocka.h>
 
-#include "device.h"
+#include "device_stage.h"
 #include "reference_call.h"
 #include "symm/pad_layout.h"
 
 #define AREA_BYTES ((size_t)8 << 20)
 
-struct stage {
-    symm_ctx *ctx;
-    symm_team *team;
-    struct perf_gpu *gpu;
-    struct device_area
-        area[2]; /* symmetric, private; in at the front half, out at the back */
-    char *wanted;
-    int rank, n;
-};
-
-static int stage_open(struct stage *s, symm_ctx *ctx)
-{
-    *s = (struct stage){.ctx = ctx, .team = symm_team_world(ctx)};
-    s->rank = symm_team_rank(s->team);
-    s->n = symm_team_size(s->team);
-    s->wanted = malloc(AREA_BYTES);
-    CHECK(s->wanted != NULL);
-    s->gpu = device_open(ctx);
-    CHECK(s->gpu != NULL);
-    CHECK_ZERO(device_area_open(&s->area[0], s->gpu, s->team, AREA_BYTES));
-    CHECK_ZERO(device_area_open(&s->area[1], s->gpu, NULL, AREA_BYTES));
-    CHECK_OK(symm_rendezvous(s->team));
-    return 0;
-}
-
-static void stage_close(struct stage *s)
-{
-    device_area_close(&s->area[0]);
-    device_area_close(&s->area[1]);
-    perf_gpu_close(s->gpu);
-    free(s->wanted);
-}
-
-static symm_status invoke(struct stage *s, const struct reference_call *made,
+static symm_status invoke(struct device_stage *s, const struct reference_call *made,
                           const char *algorithm, bool private)
 {
     const symm_call call = {.size = sizeof(call),
@@ -72,7 +39,7 @@ static symm_status invoke(struct stage *s, const struct reference_call *made,
     return status;
 }
 
-static int run_call(struct stage *s, const struct reference_call *made,
+static int run_call(struct device_stage *s, const struct reference_call *made,
                     const char *algorithm, bool private)
 {
     const size_t block = made->count * symm_dtype_size(made->dtype), n = (size_t)s->n;
@@ -98,7 +65,7 @@ static int run_call(struct stage *s, const struct reference_call *made,
     return 0;
 }
 
-static int collectives(struct stage *s)
+static int collectives(struct device_stage *s)
 {
     static const struct {
         symm_dtype dtype;
@@ -127,7 +94,7 @@ static int collectives(struct stage *s)
 }
 
 /* What teams of few ranks have alone. */
-static int refusals(struct stage *s)
+static int refusals(struct device_stage *s)
 {
     const struct reference_call made = {
         .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .count = 8, .seed = 1};
@@ -138,7 +105,7 @@ static int refusals(struct stage *s)
 }
 
 /* A word goes to the rank after this one. */
-static int signals(struct stage *s)
+static int signals(struct device_stage *s)
 {
     const int after = (s->rank + 1) % s->n, before = (s->rank + s->n - 1) % s->n;
     const struct device_area *area = &s->area[0];
@@ -160,11 +127,11 @@ static int body(symm_ctx *ctx, void *arg)
 {
     struct reference_call made = {
         .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .count = 8, .seed = 1};
-    struct stage s;
+    struct device_stage s;
     symm_status status;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     CHECK(s.n > SYMM_FEW_RANKS);
     CHECK_ZERO(collectives(&s));
     CHECK_ZERO(refusals(&s));
@@ -173,7 +140,7 @@ static int body(symm_ctx *ctx, void *arg)
     status = invoke(&s, &made, NULL, false);
     CHECK(status == SYMM_ERR_MISMATCH);
     CHECK_ERROR("rank 11 is at");
-    stage_close(&s);
+    device_stage_close(&s);
     return 0;
 }
 
@@ -181,15 +148,15 @@ static int leaves(symm_ctx *ctx, void *arg)
 {
     const struct reference_call made = {
         .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .count = 4000, .seed = 1};
-    struct stage s;
+    struct device_stage s;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     if (s.rank != s.n - 1) {
         CHECK(invoke(&s, &made, NULL, true) != SYMM_OK);
         CHECK_ERROR("rank 8");
     }
-    stage_close(&s);
+    device_stage_close(&s);
     return 0;
 }
 
