@@ -72,9 +72,9 @@ SYMM_DEVICE_FN int symm_device_epoch_reached(uint32_t epoch, uint32_t wanted)
     return (int32_t)(epoch - wanted) >= 0;
 }
 
-/* The same address in a peer's heap. Both ranks are on this host, and meant by their numbers among
- * the ranks that are, in the order of world ranks (in a job of one host: world ranks); stride is
- * symm_info.heap_bytes. */
+/* The same address in a peer's heap. `rank` and `peer` are both on this host; they count the
+ * world's ranks of this host in the order of world ranks (in a job of one host: world ranks).
+ * stride is symm_info.heap_bytes. */
 SYMM_DEVICE_FN void *symm_device_peer_address(const void *local, int rank, int peer,
                                               uint64_t stride)
 {
@@ -94,7 +94,8 @@ SYMM_DEVICE_FN void symm_device_prefetch_write(const void *line)
 #endif
 }
 
-/* Tells the processor that this is a polling loop; an emulator of kernels may want to know. */
+/* Tells the processor that this is a polling loop; an emulator of kernels (SYMM_DEVICE_PAUSE) may
+ * run another thread. */
 SYMM_DEVICE_FN void symm_device_pause(void)
 {
 #if defined(SYMM_DEVICE_PAUSE)
@@ -118,17 +119,17 @@ SYMM_DEVICE_FN void symm_device_pause(void)
  * kernel should write no more and end. They are for one calling thread:
  *  - before it, the block's other threads reach a barrier of the block (their stores are
  *    then covered by this thread's release); after it another one, before they use what
- *    arrived. Every thread of the block must take the same way after an error.
+ *    arrived. After an error every thread of the block must take the same branch.
  *  - a channel belongs to one stream; kernels of different streams never share one.
  */
 #define SYMM_DEVICE_TIMEOUT  7u  /* minus SYMM_ERR_TIMEOUT */
 #define SYMM_DEVICE_MISMATCH 9u  /* minus SYMM_ERR_MISMATCH */
 #define SYMM_DEVICE_ABORTED  11u /* minus SYMM_ERR_ABORTED */
 #if !defined(SYMM_DEVICE_POLLS)
-#define SYMM_DEVICE_POLLS 2048u /* of a wait, between two looks at the time */
+#define SYMM_DEVICE_POLLS 2048u /* of a wait, between two readings of the clock */
 #endif
 
-/* Whether this code was made for the layout that the team has; ask once before all else. */
+/* Whether this code was compiled for the team's layout; call it once, before all else. */
 SYMM_DEVICE_FN int symm_device_layout_ok(const struct symm_device_team *team)
 {
     return team->layout == SYMM_DEVICE_LAYOUT && team->rank >= 0 &&
@@ -149,7 +150,7 @@ SYMM_DEVICE_FN struct symm_pad *symm_device_pad(const struct symm_device_team *t
     return (struct symm_pad *)(void *)(team->base[member] + team->pad);
 }
 
-/* The words of a block's round at a member: one of each member. */
+/* The arrival words of a block's round in a member's pad: one for each member. */
 SYMM_DEVICE_FN uint64_t *symm__device_round_words(const struct symm_device_team *team,
                                                   int member, uint32_t channel,
                                                   uint32_t block, uint32_t round)
@@ -163,7 +164,7 @@ SYMM_DEVICE_FN uint64_t *symm__device_round_words(const struct symm_device_team 
     return pad->device.channel[channel].round[block][round & 1];
 }
 
-/* The words of a call at a member: one of each member. */
+/* The words of a call in a member's pad: one for each member. */
 SYMM_DEVICE_FN uint64_t *symm__device_call_words(const struct symm_device_team *team,
                                                  int member, uint32_t channel,
                                                  uint32_t call)
@@ -262,8 +263,8 @@ SYMM_DEVICE_FN uint32_t symm__device_poll(const struct symm_device_team *team,
     return now - *begin >= team->timeout ? SYMM_DEVICE_TIMEOUT : 0;
 }
 
-/* Raises `signal` for the count-th time; the caller keeps the count: before, or
- * after, if only the kernel's end follows (the release would wait for the store). */
+/* Raises `signal` for the count-th time. The caller stores the count itself: before this call, or
+ * after it if only the kernel's end follows (the release would wait for an earlier store). */
 SYMM_DEVICE_FN void symm__device_raise(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag, uint32_t count)
 {
@@ -285,7 +286,7 @@ SYMM_DEVICE_FN void symm_device_signal(const struct symm_device_team *team, int 
     symm__device_raise(team, peer, signal, tag, count);
 }
 
-/* Which status must every call of this channel end with; 0: none. A load of both words. */
+/* The status with which every call of this channel must end; 0: none. Loads both words. */
 SYMM_DEVICE_FN uint32_t symm__device_failed(const struct symm_device_team *team,
                                             uint32_t channel)
 {
@@ -309,7 +310,7 @@ SYMM_DEVICE_FN void symm__device_halt(const struct symm_device_team *team, uint3
     }
 }
 
-/* A wait that has ended without its signal: all channels' marks, then the record. */
+/* Fails a wait that ended without its signal: marks all channels, then writes the record. */
 SYMM_DEVICE_FN void symm__device_unmet(const struct symm_device_team *team, int peer,
                                        int signal, uint32_t tag, uint32_t count,
                                        uint64_t seen, uint32_t why)
@@ -335,8 +336,8 @@ SYMM_DEVICE_FN const uint64_t *symm__device_word(const struct symm_device_team *
     return &symm_device_pad(team, team->rank)->signals[peer][signal];
 }
 
-/* Waits for the count-th raising of `signal`; the caller has kept the count, and has just
- * loaded the word: `seen`. */
+/* Waits for the count-th raising of `signal`. The caller has stored the count; `seen` is the
+ * word, which it has just loaded. */
 SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int peer,
                                       int signal, uint32_t tag, uint32_t count,
                                       uint64_t seen)
@@ -351,10 +352,10 @@ SYMM_DEVICE_FN int symm__device_await(const struct symm_device_team *team, int p
         seen = symm_device_word_load(symm__device_word(team, peer, signal));
     }
     if (symm_device_epoch_reached((uint32_t)seen,
-                                  count)) /* it may have come after the look */
+                                  count)) /* it may have come after the last poll */
         why = 0;
     theirs = (uint32_t)(seen >> 32);
-    /* a later signal has overwritten the awaited one's tag: then there is none to compare */
+    /* after a later signal the word no longer has the awaited signal's tag: nothing to compare */
     if (why == 0 && (uint32_t)seen == count && tag != 0 && theirs != 0 && theirs != tag)
         why = SYMM_DEVICE_MISMATCH;
     if (why == 0)
@@ -443,7 +444,7 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
             state[b].round = round;
         return 0;
     }
-    /* The arrival is cancelled; after a mismatch peers shall see it for themselves. */
+    /* Cancels the arrival; after a mismatch it stays, so that peers find the mismatch too. */
     for (int m = 0; m < team->size && why != SYMM_DEVICE_MISMATCH; m++)
         symm_device_word_store(
             &symm__device_round_words(team, m, channel, block, round)[team->rank],

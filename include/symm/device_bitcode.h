@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * device_bitcode.h - what libsymm_device.bc exports: the functions of symm/device.h and of
- * symm/device_exchange.h as LLVM bitcode, for code generators that link bitcode into their kernels (Triton's extern
- * libraries, own compilers), and libsymm_device.ptx the same for linkers of PTX (Numba,
- * nvJitLink). Not for C programs: those include the headers.
+ * symm/device_exchange.h as LLVM bitcode, for code generators that link bitcode into their
+ * kernels (Triton's extern libraries, own compilers). libsymm_device.ptx has the same functions
+ * for linkers of PTX (Numba, nvJitLink). Not for C programs: those include the headers.
  *
  * Every address goes in and out as a 64-bit integer, since generators differ in the address
  * spaces of their pointers. `team` is the address that symm_team_device gave. All else is as

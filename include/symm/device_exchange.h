@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * device_exchange.h - a one-shot exchange between the kernels of all ranks, for kernels
- * that fuse their own tail to it: push my units of 8 bytes to all ranks, wait for
- * theirs, go on with all ranks' values in registers. One hop; no value passes through
- * the library's scratch. As symm/device.h: one text for host C and C++, nvcc and clang
- * for NVPTX. The team is one on GPUs.
+ * that fuse their own tail to it: a rank pushes its units of 8 bytes to all ranks, waits for
+ * theirs, and goes on with all ranks' values in registers. One hop; no value passes through the
+ * library's scratch. As symm/device.h: one text for host C and C++, nvcc and clang for NVPTX. The
+ * team is one on GPUs.
  *
  * The workspace is one symmetric buffer of symm_device_exchange_bytes(size, units)
  * bytes (symm_buffer_alloc, then symm_rendezvous). Set it to zero on all ranks, then
@@ -53,9 +53,9 @@
  *      b in e + 1. P's block b announced e + 1 after a barrier of the block that
  *      followed its waits of round e; if P's round e was in the same kernel, block b
  *      read unit i in it, else that kernel was over.
- *  (2) A's round e + 1 was in an earlier kernel. That is over, so each block of it has
- *      met the same block of P in e + 1, and all of them had read round e; or the
- *      kernel with it was over.
+ *  (2) A's round e + 1 was in an earlier kernel. That kernel is over, so each block of it has met
+ *      the same block of P in e + 1, and each of those had read round e, or the kernel of round e
+ *      was over.
  * Announcements are packets by the same rule. A load that has returned its value is not
  * made again, and no processor stores before the loads that the store depends on: so no
  * fence is needed. docs/memory-model.md has the argument. A flag would be mistaken only
@@ -93,7 +93,7 @@ SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_workspace) % 128 == 0);
 /* One block's part of an exchange, as a thread has it. */
 struct symm_device_exchange {
     void *memory;           /* this rank's copy of the workspace */
-    uint32_t room;          /* units that the workspace is for */
+    uint32_t room;          /* units that the workspace has room for */
     uint32_t units;         /* of this exchange: numbers 0 .. units - 1 */
     uint32_t block, blocks; /* 1 .. SYMM_DEVICE_BLOCKS */
     uint32_t tag;           /* of the call site, not 0 */
@@ -193,8 +193,9 @@ SYMM_DEVICE_FN void symm__device_exchange_retell(const struct symm_device_team *
             told, x->round);
 }
 
-/* A wait has ended without its packet. After a mismatch peers shall see it for
- * themselves: the threads that were to tell them may have stopped before. */
+/* Fails a wait that ended without its packet. After a mismatch it announces this exchange at all
+ * ranks, so that they find the mismatch too: the threads that were to announce it may have
+ * stopped before. */
 SYMM_DEVICE_FN int symm__device_exchange_fail(const struct symm_device_team *team,
                                               const struct symm_device_exchange *x,
                                               int peer, uint64_t mine, uint64_t theirs,
@@ -245,8 +246,8 @@ SYMM_DEVICE_FN int symm__device_gave_up(const struct symm_device_exchange *x, in
             value == 0);
 }
 
-/* A wait for the peer lasts: 0, it may go on; else it ends with this status. *since: 0
- * before the first call for a wait. */
+/* Polled during a wait for the peer. 0: the wait may go on; else the status with which it ends.
+ * *since is 0 before a wait's first call. */
 SYMM_DEVICE_COLD int symm__device_exchange_look(const struct symm_device_team *team,
                                                 const struct symm_device_exchange *x,
                                                 int peer, uint64_t *since)
@@ -365,7 +366,8 @@ SYMM_DEVICE_FN int symm_device_exchange_meet(const struct symm_device_team *team
                                                   : SYMM_DEVICE_MISMATCH);
 }
 
-/* Counts the round, also for blocks that this kernel does not have: by `step` threads. */
+/* Counts the round, also for the blocks that this kernel does not have; `step` threads share
+ * them. */
 SYMM_DEVICE_FN void symm__device_exchange_count(const struct symm_device_exchange *x,
                                                 uint32_t thread, uint32_t step)
 {
@@ -492,7 +494,7 @@ symm_device_exchange_rows(const symm_device_team *team, symm_device_exchange x,
             const uint64_t place = symm__device_unit_offset(size, x.round, rank, i);
 
             SYMM_DEVICE_UNROLL
-            for (int k = 1; k < MOST; k++) /* not all ranks at rank 0 first */
+            for (int k = 1; k < MOST; k++) /* ranks begin at different peers */
                 if (SIZE || k < size)
                     symm__device_packet_store((uint64_t *)(void *)(at[k] + place), mine,
                                               x.round);
@@ -503,8 +505,9 @@ symm_device_exchange_rows(const symm_device_team *team, symm_device_exchange x,
     for (uint32_t i = first; status == 0 && i < x.units; i += step) {
         const uint64_t mine = load(i / width, i % width);
 
+        /* not value[rank] = mine: that index would put the array in memory */
         SYMM_DEVICE_UNROLL
-        for (int r = 0; r < MOST; r++) /* an index that is not constant needs memory */
+        for (int r = 0; r < MOST; r++)
             value[r] = mine;
         status =
             symm__device_exchange_gather<SIZE, MOST>(team, x, size, rank, i, value);

@@ -16,13 +16,12 @@ extern "C" {
  * The buffer as a DLPack tensor of its shape, stride (elements) and dtype, on the device of
  * this rank (kDLCUDA) or in host memory (kDLCPU). *managed is a DLManagedTensor (legacy) or
  * a DLManagedTensorVersioned (DLPack 1.1); wrap it in a capsule named "dltensor" or
- * "dltensor_versioned". It takes the hold on the buffer: its deleter, called by the consumer
- * from any thread, does what symm_buffer_release does; until then the buffer is the tensor's:
- * symm_buffer_release leaves it alone, and it can be given away no second time.
+ * "dltensor_versioned". The tensor takes over the hold on the buffer: its deleter, which the
+ * consumer calls from any thread, ends it as symm_buffer_release does. Until then
+ * symm_buffer_release does nothing to this buffer, and a second tensor of it is refused.
  * The deleter must run before symm_finalize or symm_team_destroy; afterwards it must not.
  * Errors: SYMM_ERR_INVALID (NULL, a buffer that is not held, or that a tensor has already),
- * SYMM_ERR_NOMEM,
- * SYMM_ERR_UNSUPPORTED (a registered pointer: it has no shape).
+ * SYMM_ERR_NOMEM, SYMM_ERR_UNSUPPORTED (a registered pointer: it has no shape).
  */
 SYMM_API symm_status symm_buffer_dlpack(symm_buffer *buffer,
                                         void **managed) SYMM_MUST_CHECK;
@@ -40,8 +39,9 @@ SYMM_API symm_status symm_buffer_dlpack_versioned(symm_buffer *buffer,
  * Errors: SYMM_ERR_INVALID, SYMM_ERR_IN_USE (another team is bound to the device).
  */
 SYMM_API symm_status symm_torch_bind(symm_team *team) SYMM_MUST_CHECK;
-/* Another team can be bound to the device then. Free the pool first: what is freed afterwards
- * stays until the team is destroyed. SYMM_ERR_NOT_FOUND: the team is not bound. */
+/* Afterwards another team can be bound to the device. Free the pool first: memory that is freed
+ * afterwards stays allocated until the team is destroyed. SYMM_ERR_NOT_FOUND: the team is not
+ * bound. */
 SYMM_API symm_status symm_torch_unbind(symm_team *team) SYMM_MUST_CHECK;
 /* NULL: no team bound, no memory; symm_last_error() says which. The stream is ignored:
  * freed memory is used again only after the next rendezvous. */

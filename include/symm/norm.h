@@ -62,7 +62,7 @@ static inline size_t symm_norm_scales(symm_norm_quant quant, size_t rows, size_t
 /* Round every partial sum to T, as FlashInfer does by default. SYMM_ERR_UNSUPPORTED where partial
  * sums are not those of the ranks in order: between hosts, and on CUDA but for 2, 4 and 8 ranks. */
 #define SYMM_NORM_ROUND_PARTIAL 1u
-/* weight and bias are not written by kernels that the call follows: they may be read early. */
+/* No kernel before the call on its stream writes weight or bias: they may be read early. */
 #define SYMM_NORM_CONSTANT 2u
 
 /* Arrays are contiguous and aligned to their element. Memory of any kind that symm_all_reduce
@@ -91,9 +91,9 @@ typedef struct symm_norm {
 /*
  * At least one output. The ranks agree on all but addresses (rows, hidden, dtype, quant, flags,
  * eps, weight_offset, and which pointers are NULL): else SYMM_ERR_MISMATCH. rows 0 synchronises.
- * call, work, errors: as symm_all_reduce. call->algorithm "lamport_push" or "two_shot_push" forces
- * the fused kernel on CUDA; any other one an all_reduce by it, and a kernel for the rest, as
- * symm_explain says.
+ * call, work, errors: as symm_all_reduce. call->algorithm "lamport_push" or "two_shot_push"
+ * forces the fused kernel on CUDA; any other algorithm runs an all_reduce by it, then a kernel
+ * for the rest. symm_explain says which.
  *   const symm_norm norm = {.size = sizeof(norm), .rows = 8, .hidden = 4096,
  *                           .dtype = SYMM_BFLOAT16, .eps = 1e-6f, .in = x, .residual_in = r,
  *                           .residual_out = r, .weight = w, .norm_out = y};

@@ -91,8 +91,8 @@ struct symm_device_wide_pads {
 
 /*
  * Host backend, two-sided messages: what one member sends to the pad's owner. Members share a
- * pad's rings equally, each a multiple of 64 bytes; the data follow this struct. Both count
- * bytes, ever; they are multiples of 16.
+ * pad's rings equally, each a multiple of 64 bytes; the data follow this struct. Both fields
+ * count bytes since the ring's beginning, in multiples of 16.
  */
 struct symm_ring {
     uint64_t filled; /* by the sender */
@@ -136,7 +136,7 @@ struct symm_pad {
 #define SYMM_ROUND_LIMIT 3221225472u /* 3 x 2^30 */
 
 struct symm_device_block {
-    uint32_t round; /* of the last round in which this block has begun */
+    uint32_t round; /* the last round that this block has begun */
     uint32_t call;  /* of the last call */
 };
 
@@ -149,8 +149,8 @@ struct symm_device_state {
     uint32_t sent[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* signals, by receiver */
     uint32_t awaited[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* by sender */
     uint32_t done[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* blocks of a put under way */
-    /* Copies of record->abort, which streams make after each wait of theirs and the
-     * watchdog when it sets that: not 0: kernels of all channels do nothing. */
+    /* A copy of record->abort. A stream makes it after each of its waits, the watchdog when it
+     * sets abort. Not 0: kernels of all channels do nothing. */
     uint32_t reported;
     uint32_t reserved[15];
 };
@@ -158,7 +158,7 @@ struct symm_device_state {
 /* The first failure of a team's kernels, in memory of the host; state is written last. */
 struct symm_device_record {
     uint32_t state;   /* 0: none; else minus the symm_status */
-    uint32_t claimed; /* the thread that sets it from 0 to 1 writes it */
+    uint32_t claimed; /* the thread that sets it from 0 to 1 writes the record */
     uint32_t abort;   /* set by the host: minus the status with which waits shall end */
     uint32_t channel; /* SYMM_CHANNELS: a one-sided signal, or an exchange */
     uint32_t tag;     /* of the call that failed */

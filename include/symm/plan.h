@@ -290,8 +290,9 @@ typedef struct symm_plan_buffer {
     uint64_t alloc_id; /* 1 + its index in the program */
     size_t offset;     /* in the arena, the same on all ranks */
     size_t bytes;
-    int turn; /* its place among all buffers by where lives begin; -1: it lives always */
-    /* The buffers that end where this one begins, in some of its bytes; also itself. */
+    int turn; /* its place among all buffers in the order in which lives begin; -1: always live */
+    /* The buffers that come directly before this one in some of its bytes; also itself, a period
+     * earlier. */
     const int *after;
     int after_count;
 } symm_plan_buffer;
@@ -307,8 +308,8 @@ typedef struct symm_plan_op {
      * Lives that no single op ends are not listed. */
     const int *frees;
     int free_count;
-    /* Bytes of `in` or src that a call may have at most; the algorithm is then chosen by
-     * what it has. 0: the program's size, and the plan's algorithm. */
+    /* The most bytes of `in` or src that a call may have; each call's algorithm is then chosen by
+     * the bytes that it has. 0: calls have the program's size and the plan's algorithm. */
     size_t up_to;
 } symm_plan_op;
 
@@ -424,8 +425,8 @@ SYMM_API symm_status symm_plan_write(const symm_plan *plan,
 /* The same text in memory, NUL-terminated; the caller frees it by symm_text_free. */
 SYMM_API symm_status symm_plan_format(const symm_plan *plan, char **text,
                                       size_t *length) SYMM_MUST_CHECK;
-/* FNV-1a 64, in canonical JSON, of what ranks load; of that hash and the proof. Members
- * that this library does not know are not covered. */
+/* FNV-1a 64 of canonical JSON: symm_plan_run_hash of what ranks load, symm_plan_hash of that hash
+ * and the proof. Members that this library does not know are not covered. */
 SYMM_API symm_status symm_plan_run_hash(const symm_plan *plan,
                                         uint64_t *hash) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_plan_hash(const symm_plan *plan,

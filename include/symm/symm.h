@@ -21,9 +21,9 @@
  *  - After an error that concerns a peer (SYMM_ERR_PEER_DEAD, _TIMEOUT, _MISMATCH, _DAMAGED)
  *    the team has failed: later calls on it return the same status and sentence at once, and
  *    what outputs hold is undefined. Other teams that do not contain the culprit go on. A
- *    failed team can still be split, if its ranks are alive; if not, symm_team_shrink makes
- *    one of the survivors. A manifest that differs at a
- *    rendezvous leaves the team as it was, and so does a split that fails.
+ *    failed team can still be split, if its ranks are alive; if not, symm_team_shrink makes one
+ *    of the survivors. A manifest that differs at a rendezvous leaves the team as it was, and so
+ *    does a split that fails.
  *  - "collective" means: every rank of the team makes the call, in the same order. Splits and
  *    rendezvous are made in one order over all teams of a context; symm_team_create says what
  *    order it needs.
@@ -79,7 +79,7 @@ typedef struct symm_config {
     const char *job_id; /* names the job: equal on all its ranks, unique among jobs */
     const symm_bootstrap *bootstrap; /* instead of job_id; borrowed during symm_init */
     symm_thread_group
-        *thread_group;    /* ranks are threads: shares, until symm_finalize */
+        *thread_group;    /* of ranks that are threads; used until symm_finalize */
     size_t heap_bytes;    /* address space a rank reserves (1 TiB) */
     size_t team_bytes;    /* address space of a team made by split (2 GiB) */
     double timeout;       /* seconds a call waits for its peers (30); up to a week */
@@ -137,34 +137,35 @@ SYMM_API symm_status symm_team_split(symm_team *parent, int color, int key,
  * Only these ranks make the call, with the same list and key. The parent's other ranks do
  * nothing, and may be in any other call; what happens to them or to the parent later does not
  * concern the new team, which otherwise is as one made by symm_team_split.
- * Of one parent and key a rank makes one such call at a time, and calls with the same list and
- * key belong together in the order in which each rank makes them. Calls with different keys are
- * independent of each other, whatever their lists, so ranks may make them in any order from
- * different threads; and so they are of splits and rendezvous in other threads.
+ * With one parent and key a rank makes one such call at a time; calls with the same list and key
+ * are matched in the order in which each rank makes them. Calls with different keys are
+ * independent of each other, whatever their lists, and of splits and rendezvous: ranks may make
+ * them in any order from different threads.
  *   int pair[] = {0, 3};
  *   if (me == 0 || me == 3) symm_team_create(world, pair, 2, 0, &team);
  * SYMM_ERR_TIMEOUT names the ranks that have not come; all may call again. SYMM_ERR_MISMATCH: two
- * ranks list each other in different lists of this key, which are both named. SYMM_ERR_PEER_DEAD:
- * a listed rank has died or finalized. The first of these errors is that of every rank that waits
- * with the same list; parent and other teams stay as they are. SYMM_ERR_BUSY: another thread of
- * this rank is in a call with this parent and key, or 8 threads are in this function.
- * SYMM_ERR_INVALID: a list that is empty, has a rank twice, one that the parent has not, or not
- * the caller; no other rank notices. SYMM_ERR_UNSUPPORTED: a listed rank is on another host.
+ * ranks list each other in different lists of this key; the sentence has both.
+ * SYMM_ERR_PEER_DEAD: a listed rank has died or finalized. Every rank that waits with the same
+ * list gets the first of these errors; parent and other teams stay as they are. SYMM_ERR_BUSY:
+ * another thread of this rank is in a call with this parent and key, or 8 threads are in this
+ * function. SYMM_ERR_INVALID: the list is empty, has a rank twice, has a rank that is not in the
+ * parent, or lacks the caller; no other rank notices. SYMM_ERR_UNSUPPORTED: a listed rank is on
+ * another host.
  */
 SYMM_API symm_status symm_team_create(symm_team *parent, const int *ranks, int n,
                                       int key, symm_team **team) SYMM_MUST_CHECK;
 /*
  * Makes a team of the ranks of `team` that are alive, in the order of their ranks. Every rank
  * that has seen the team fail calls it (a healthy team can be shrunk, too); no list is given.
- * A rank that is dead or has finalized is left out at once; one that is alive and does not
- * call, after one timeout (making the team may take another). All ranks that return SYMM_OK
- * have the same team; a rank that dies meanwhile may be a member, and then the first call names
- * it. A rank that arrives too late gets SYMM_ERR_TIMEOUT and is left out for good. The old team
- * stays failed and can be destroyed. Buffers are allocated anew, as after a split.
- * Over several hosts: a host that does not answer, or none of whose ranks comes, may be cut off
- * and go on by itself. So hosts count that are not known to be dead. Survivors on more than half of
- * them go on, or on half of them if the lowest is among these; others get SYMM_ERR_TIMEOUT, and can
- * call again.
+ * A rank that is dead or has finalized is left out at once. A rank that is alive and does not
+ * call is left out after one timeout; making the team may take another. All ranks that return
+ * SYMM_OK have the same team; a rank that dies meanwhile may be a member, and then the team's
+ * first call names it. A rank that arrives too late gets SYMM_ERR_TIMEOUT and is left out for
+ * good. The old team stays failed and can be destroyed. Buffers are allocated anew, as after a
+ * split. Over several hosts: a host that does not answer, or none of whose ranks calls, may be
+ * cut off from the others and shrink the team too. So only a majority goes on: survivors on more
+ * than half of the hosts that are not known to be dead, or on half of them with the lowest such
+ * host. Other survivors get SYMM_ERR_TIMEOUT, and can call again.
  */
 SYMM_API symm_status symm_team_shrink(symm_team *team,
                                       symm_team **survivors) SYMM_MUST_CHECK;
@@ -190,8 +191,8 @@ SYMM_API int symm_team_world_rank(const symm_team *team,
                                   int rank); /* -1: no such rank */
 /*
  * The team as device code sees it: *device_team points to a struct symm_device_team
- * (symm/device.h) that kernels of other makers can use, in device memory; it lives as long
- * as the team. Host backend: in the host's memory, with state and record NULL.
+ * (symm/device.h) in device memory, which a program's own kernels can use; it lives as long as
+ * the team. Host backend: in the host's memory, with state and record NULL.
  */
 SYMM_API symm_status symm_team_device(symm_team *team,
                                       const void **device_team) SYMM_MUST_CHECK;
@@ -216,37 +217,37 @@ SYMM_API symm_status symm_empty_strided_p2p(symm_team *team, int ndim,
 SYMM_API symm_status symm_buffer_alloc(symm_team *team, size_t bytes,
                                        symm_buffer **buffer) SYMM_MUST_CHECK;
 /*
- * Memory of this process that symm_buffer_register takes with every team of that backend: "host",
- * or "cuda", of a device (its number; < 0: the current one). Local, without a context, zeroed;
- * in whole pages (host) or allocations of 2 MiB (CUDA). For allocators of other libraries, which
- * do not know yet which team will share the memory.
+ * Allocates memory of this process that symm_buffer_register takes with every team of that
+ * backend: "host", or "cuda" on `device` (its number; < 0: the current one). Local, without a
+ * context, zeroed; in whole pages (host) or allocations of 2 MiB (CUDA). For allocators of other
+ * libraries, which do not know yet which team will share the memory.
  * Errors: SYMM_ERR_INVALID, SYMM_ERR_NOMEM, SYMM_ERR_OVERFLOW, SYMM_ERR_UNSUPPORTED (no CUDA).
  */
 SYMM_API symm_status symm_mem_alloc(const char *backend, int device, size_t bytes,
                                     void **ptr) SYMM_MUST_CHECK;
 /*
- * At any time, after symm_finalize too. Of a device: waits for it first. Memory that is registered
- * goes when its last registration has ended. NULL is allowed. SYMM_ERR_NOT_FOUND: ptr is not
- * symm_mem_alloc's.
+ * May be called at any time, also after symm_finalize. Waits first for the device whose memory it
+ * is. Memory that is registered is freed when its last registration ends. NULL is allowed.
+ * SYMM_ERR_NOT_FOUND: ptr does not come from symm_mem_alloc.
  */
 SYMM_API symm_status symm_mem_free(void *ptr);
 /*
- * Maps existing memory into all peers: of symm_mem_alloc, or of this rank's device. Puts and gets
- * reach it, and symm_buffer_peer_ptr has its addresses; for collectives it is private memory.
- * Ranks register the same number of bytes in the same order between two rendezvous.
+ * Maps existing memory into all peers: memory from symm_mem_alloc, or of this rank's device. Puts
+ * and gets reach it, and symm_buffer_peer_ptr has its addresses; for collectives it is private
+ * memory. Ranks register the same number of bytes in the same order between two rendezvous.
  * symm_buffer_release ends the registration on this rank: later calls do not find the memory
- * (SYMM_ERR_INVALID). Peers keep it mapped until the team's next rendezvous or its end, where
- * each rank first lets its calls end: calls in flight use the memory until then. The memory
- * must not be freed while it is registered, nor before that rendezvous, unless it is of
+ * (SYMM_ERR_INVALID). Peers keep it mapped until the team's next rendezvous or its end. There
+ * each rank first waits for its calls in flight, which use the memory until then. The memory must
+ * not be freed while it is registered, nor before that rendezvous, unless it comes from
  * symm_mem_alloc or cuMemCreate. Host backend: SYMM_ERR_UNSUPPORTED for all other memory.
  */
 SYMM_API symm_status symm_buffer_register(symm_team *team, void *ptr, size_t bytes,
                                           symm_buffer **buffer) SYMM_MUST_CHECK;
 /*
- * Collective: the one step of allocation that is. Compares what the ranks have allocated and
- * freed since the last one, exchanges all new segments in one batch, maps them.
- * SYMM_ERR_MISMATCH on every rank names the first differing entry and the rank. Freed memory
- * may be reused from here on.
+ * Collective; the allocations themselves are local. Compares what the ranks have allocated and
+ * freed since the last one, exchanges all new segments in one batch, maps them. SYMM_ERR_MISMATCH
+ * on every rank names the first differing entry and the rank. Freed memory may be reused from
+ * here on.
  */
 SYMM_API symm_status symm_rendezvous(symm_team *team) SYMM_MUST_CHECK;
 SYMM_API void *symm_buffer_ptr(const symm_buffer *buffer);
@@ -264,31 +265,34 @@ SYMM_API symm_status symm_alloc_id_free(symm_team *team,
                                         uint64_t alloc_id) SYMM_MUST_CHECK;
 
 /*
- * Graphs over memory that is not symmetric (CUDA, ranks of one host). Within the bracket of
- * _begin (local) and _end (collective), collectives of the team that a graph captures, any number
- * of graphs, use device memory that peers can map (as symm_buffer_register takes it) without a
- * copy; other calls are as ever. All ranks capture the same calls in one order, over all streams.
- * Replays before _end are an error on all ranks; so they are for ever if _end fails:
- * SYMM_ERR_MISMATCH names the first call that differs. Brackets of several teams may overlap.
- * SYMM_ERR_IN_USE: begun already. SYMM_ERR_INVALID: not begun. SYMM_ERR_UNSUPPORTED: host.
+ * Graphs over memory that is not symmetric (CUDA, ranks of one host). Between
+ * symm_team_capture_begin (local) and symm_team_capture_end (collective) any number of graphs may
+ * capture collectives of the team; these use device memory that peers can map (as
+ * symm_buffer_register takes it) without a copy. Other calls are not affected. All ranks capture
+ * the same calls in one order, over all streams. A replay before symm_team_capture_end is an
+ * error on all ranks, and stays one if that fails: SYMM_ERR_MISMATCH names the first call that
+ * differs. Captures of several teams may overlap. SYMM_ERR_IN_USE: begun already.
+ * SYMM_ERR_INVALID: not begun. SYMM_ERR_UNSUPPORTED: host.
  */
 SYMM_API symm_status symm_team_capture_begin(symm_team *team) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_team_capture_end(symm_team *team) SYMM_MUST_CHECK;
 /*
- * Ends the bracket of a rank that could not capture all of it; collective with the members' _end,
- * which is SYMM_ERR_ABORTED on every rank that has called it and quotes `why` (for people, at most
- * 80 bytes; may be NULL). The bracket's calls stay unusable, the team stays as it is. Waits 10
- * seconds at most for the others: then SYMM_ERR_ABORTED, and the team has failed for that reason.
+ * Ends the capture in place of symm_team_capture_end, on a rank that could not capture all calls.
+ * On members that call symm_team_capture_end, that returns SYMM_ERR_ABORTED and quotes `why` (for
+ * people, at most 80 bytes; may be NULL). The captured calls stay unusable, the team stays as it
+ * is. Waits 10 seconds at most for the others: then SYMM_ERR_ABORTED, and the team has failed for
+ * that reason.
  */
 SYMM_API symm_status symm_team_capture_abandon(symm_team *team,
                                                const char *why) SYMM_MUST_CHECK;
 /*
- * Before captured memory goes back to the driver; any memory, at any time. From here on a replay
- * of a call that uses [ptr, ptr + bytes) is an error, also in a graph that is under way: here at
- * once, at the peers when they wait for this rank (which names the memory; if it replays no more,
- * at their deadline). The caller may free it when its own replays have ended: no peer uses it
- * after that. (cuMemAlloc's: peers keep it mapped until the next _end, or the team's end.)
- * Memory freed without this call is not noticed. On error the team has failed.
+ * To be called before captured memory goes back to the driver, with any memory, at any time. From
+ * then on a replay of a call that uses [ptr, ptr + bytes) is an error, also in a graph that is
+ * running: on this rank at once; on peers when they wait for this rank, whose error names the
+ * memory, or at their deadline if it replays no more. The caller may free the memory when its own
+ * replays have ended: no peer uses it after that. (Memory of cuMemAlloc: peers keep it mapped
+ * until the next symm_team_capture_end, or the team's end.) Memory freed without this call is not
+ * noticed. On error the team has failed.
  */
 SYMM_API symm_status symm_team_capture_release(symm_team *team, const void *ptr,
                                                size_t bytes) SYMM_MUST_CHECK;
@@ -351,17 +355,18 @@ typedef struct symm_call {
                               library chooses */
     uint32_t numerics;     /* SYMM_NUMERICS_...: a demand on the choice */
     double timeout;        /* seconds; 0: the context's; more than a week: a week */
-    /* CUDA: 1 to 32 name the team's channel that a stream without one takes, alike on every
-     * rank; 0: the library finds one by the stream's first call. Host: not used. */
+    /* CUDA: the team's channel, 1 to 32, that a stream without one takes, the same on every rank;
+     * 0: the library chooses one at the stream's first call. Host: not used. */
     int channel;
 } symm_call;
 
 /*
- * Any pointers, aligned to the element. Symmetric memory is used where it lies, and has to be
- * long enough; other memory is staged. Alike on all ranks: whether in (and out) are symmetric,
- * then their offset, and whether the call is in place (in == out, except where said otherwise;
- * no other overlap is allowed); else SYMM_ERR_MISMATCH, unless the algorithm does not care.
- * `work` may be NULL; without a stream the call is complete on return. count 0 synchronises.
+ * `in` and `out` are any pointers, aligned to the element. Symmetric memory is used where it
+ * lies, and has to be long enough; other memory is staged. All ranks must agree on which of the
+ * two are symmetric, on the offsets of those, and on whether the call is in place (in == out,
+ * except where said otherwise; no other overlap is allowed). Else SYMM_ERR_MISMATCH, unless the
+ * algorithm does not depend on it. `work` may be NULL; without a stream the call is complete on
+ * return. count 0 synchronises.
  *   symm_all_reduce(world, x, x, 1024, SYMM_FLOAT32, SYMM_SUM, NULL, NULL);
  */
 SYMM_API symm_status symm_all_reduce(symm_team *team, const void *in, void *out,
@@ -391,12 +396,13 @@ SYMM_API symm_status symm_all_to_all(symm_team *team, const void *in, void *out,
 SYMM_API symm_status symm_barrier(symm_team *team, const symm_call *call,
                                   symm_work **work) SYMM_MUST_CHECK;
 /*
- * Two-sided, any memory. Ranks on the host of one machine: through their shared memory, each
- * message copied twice; algorithm "engine" and all other teams: by an engine (NCCL, MPI;
- * SYMM_ENGINE), without one SYMM_ERR_UNSUPPORTED. The k-th send from one rank to another meets
- * the k-th receive there, which has the same count and dtype, and the same algorithm. Two ranks
- * that both send first may wait for each other until the timeout: use symm_p2p_batch.
- * peer SYMM_ANY_PEER: receives the next message of any rank; not by an engine.
+ * Two-sided messages from and to any memory. On the host backend, in a team of one machine, they
+ * go through shared memory and are copied twice. With algorithm "engine", and in all other teams,
+ * an engine carries them (NCCL, MPI; SYMM_ENGINE); without one SYMM_ERR_UNSUPPORTED. The k-th
+ * send from one rank to another matches the k-th receive there, which must have the same count,
+ * dtype and algorithm. Two ranks that both send first may wait for each other until the timeout:
+ * use symm_p2p_batch. peer SYMM_ANY_PEER: receives the next message of any rank; not with an
+ * engine.
  * Host: several threads may make such calls on the NULL stream at a time.
  */
 #define SYMM_ANY_PEER (-1)
@@ -431,9 +437,9 @@ SYMM_API symm_status symm_p2p_batch(symm_team *team, const symm_p2p_op *ops, int
 /*
  * dst of a put and src of a get are this rank's own address of symmetric memory; the call
  * translates it to the peer's. The other pointer may be any memory. A put is visible to the
- * peer after a signal that follows it on the same stream, or a collective. What this rank's
- * own buffers are too short for is refused; whether the peer still has its own is not asked.
- * Signals of one number to one peer belong on one stream.
+ * peer after a signal that follows it on the same stream, or a collective. A range beyond this
+ * rank's own buffer is refused; whether the peer still holds its buffer is not checked. Signals
+ * of one number to one peer belong on one stream.
  */
 SYMM_API symm_status symm_put(symm_team *team, void *dst, const void *src, size_t bytes,
                               int peer, const symm_call *call,
@@ -458,7 +464,7 @@ SYMM_API symm_status symm_signal_wait(symm_team *team, int peer, int signal,
 /*
  * Host backend: an ordered queue with a worker thread of its own. A team takes up to 7 beside
  * the default one, and pairs them across ranks by the order in which they were first used
- * with it (the place of a destroyed one is taken first). Use them in the same order on all
+ * with it (the place of a destroyed stream is taken first). Use them in the same order on all
  * ranks, or give each thread a stream and a team of its own; named call sites turn a wrong
  * pairing into SYMM_ERR_MISMATCH.
  * CUDA: a non-blocking CUstream; any other of the device serves as well. In teams of one host
@@ -469,7 +475,7 @@ SYMM_API symm_status symm_stream_create(symm_ctx *ctx, void **stream) SYMM_MUST_
 /*
  * Blocks until all that was queued before has run; the calls' own work handles and later calls
  * on their teams return how each ended. SYMM_ERR_TIMEOUT after `timeout` (0: ten times the
- * context's; CUDA: and beside that the context's and SYMM_QUEUE_TIMEOUT).
+ * context's timeout; CUDA: plus the context's timeout plus SYMM_QUEUE_TIMEOUT).
  */
 SYMM_API symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream,
                                              double timeout) SYMM_MUST_CHECK;
@@ -487,9 +493,9 @@ SYMM_API symm_status symm_work_query(symm_work *work, bool *done) SYMM_MUST_CHEC
 SYMM_API symm_status symm_work_wait(symm_work *work, void *stream) SYMM_MUST_CHECK;
 /*
  * Blocks, and returns the call's own status. SYMM_ERR_TIMEOUT after `timeout`: the call goes
- * on. timeout 0: until the call ends, by its own timeout once it has begun. It has ten times
- * the context's timeout to begin (CUDA: to begin and end, and beside that the context's
- * timeout and SYMM_QUEUE_TIMEOUT).
+ * on. timeout 0: waits until the call ends, which its own timeout bounds once it has begun. It
+ * must begin within ten times the context's timeout (CUDA: begin and end within that plus the
+ * context's timeout plus SYMM_QUEUE_TIMEOUT).
  */
 SYMM_API symm_status symm_work_synchronize(symm_work *work,
                                            double timeout) SYMM_MUST_CHECK;
@@ -503,16 +509,16 @@ SYMM_API symm_status symm_work_then(symm_work *work, void *stream,
                                     symm_status (*fn)(void *arg, void *stream),
                                     void *arg, symm_work **next) SYMM_MUST_CHECK;
 /*
- * Calls fn(status, arg) once when work has ended, right or failed; status is what symm_work_query
- * returns then, and after a failure symm_last_error() in fn is its sentence. Any number for one
- * work, which may be released before its end.
- * Always from the context's notifier thread, also if work has ended before, so perhaps before
- * this returns. One fn of a context runs at a time: those of one work in the order they were
- * given, those of one stream's works in the stream's order. CUDA: the thread polls the device at
- * intervals of 20 us, doubled up to 1 ms, while it waits for a work; host: no delay.
+ * Calls fn(status, arg) once when work has ended, with or without success; status is what
+ * symm_work_query returns then, and after a failure symm_last_error() in fn is its sentence. A
+ * work may have any number of fns, and may be released before its end.
+ * fn runs on the context's notifier thread, also if work has ended already; so it may run before
+ * symm_work_notify returns. One fn of a context runs at a time: those of one work in the order
+ * they were given, those of one stream's works in the stream's order. CUDA: the thread polls the
+ * device at intervals of 20 us, doubled up to 1 ms, while it waits for a work; host: no delay.
  * fn delays all that come after it. It may make any call that does not wait for another fn, but
  * not symm_finalize. symm_team_destroy (of the calls on its team) and symm_finalize (of all
- * works) return when the fns have been called, which must not use what is being destroyed.
+ * works) return when these fns have been called; they must not use what is being destroyed.
  * SYMM_ERR_UNSUPPORTED: the call was captured into a graph. On error fn is never called; in a
  * forked child it is not called either.
  */
@@ -521,11 +527,11 @@ SYMM_API symm_status symm_work_notify(symm_work *work,
                                       void *arg) SYMM_MUST_CHECK;
 /*
  * *fd: an eventfd (close-on-exec, non-blocking) for poll, epoll or an event loop. It becomes
- * readable when work has ended, right or failed, and stays so until it is read; symm_work_query
- * tells the outcome. The caller closes it, at any time, also before the work's end or after its
- * release; it must be taken out of an epoll set before, since the library has a duplicate until
- * the work has ended. Not delayed by fns. Errors as of symm_work_notify; SYMM_ERR_SYSTEM: the
- * process has too many descriptors.
+ * readable when work has ended, with or without success, and stays so until it is read;
+ * symm_work_query tells the outcome. The caller closes it, at any time, also before the work's
+ * end or after its release; it must be taken out of an epoll set before, since the library has a
+ * duplicate until the work has ended. Not delayed by fns. Errors as of symm_work_notify;
+ * SYMM_ERR_SYSTEM: the process has too many descriptors.
  */
 SYMM_API symm_status symm_work_fd(symm_work *work, int *fd) SYMM_MUST_CHECK;
 SYMM_API const char *symm_work_error(symm_work *work); /* "" if none, or not complete */
@@ -548,7 +554,7 @@ SYMM_API symm_status symm_team_load_plan(symm_team *team,
                                          const struct symm_plan *plan) SYMM_MUST_CHECK;
 /* Why the team's last call took its path; valid until the thread's next call of it. CUDA: also
  * the channel and the stream of the call, its grid, the context's hardware queues, and how long
- * a peer is waited for that has queued the call. */
+ * the library waits for a peer that has queued the call. */
 SYMM_API const char *symm_explain(symm_team *team);
 
 /*

@@ -30,7 +30,7 @@ typedef struct symm_option_info {
  *   for (int i = 0; symm_option_at(i, &info) == SYMM_OK; i++) puts(info.name); */
 SYMM_API symm_status symm_option_at(int index, symm_option_info *info) SYMM_MUST_CHECK;
 
-/* What launcher's variables say, without joining: source, rank, sizes. */
+/* What the launcher's variables say: source, rank, sizes. Does not join the job. */
 typedef struct symm_job_info {
     size_t size;
     int rank, world_size, local_rank, local_size;
@@ -45,23 +45,23 @@ typedef struct symm_host_report {
     size_t size;
     int rank;            /* the lowest one there; -1: not known */
     int ranks;           /* that the launcher has there; 0: not known */
-    const char *name;    /* SYMM_HOST_ID, or the system's name; "" if not known, */
-    const char *address; /* from where it came, */
-    const char *version; /* of its libsymm */
-    double round_trip;   /* seconds: of the fastest of some messages there and back; */
-    double clock_offset; /* its system clock less that of rank 0's host, */
-    double clock_error;  /* give or take. NaN: not measured */
+    const char *name;    /* SYMM_HOST_ID, or the system's name; "": not known */
+    const char *address; /* from which its connection came; "": not known */
+    const char *version; /* of its libsymm; "": not known */
+    double round_trip;   /* seconds, of the fastest of some messages there and back */
+    double clock_offset; /* its system clock minus that of rank 0's host */
+    double clock_error; /* the offset may be off by this. All three NaN: not measured */
     bool good;
     const char *problem; /* a sentence that says what to do; "" if good */
 } symm_host_report;
 /*
- * Looks at the hosts of the job that the launcher's variables describe, before it starts: does each
- * reach rank 0's host, with the job's secret and the same version of the library; is the address
- * at which it would listen reached from there; how far is its clock off. Called by every process
- * that the launcher has started, one a host or one a rank; the lowest of each host speaks for it.
- * On rank 0 `each` gets every host, those that fail and those that are missing, too; the strings
- * are valid during the call. timeout in seconds, 0: 10. A clock that is off by more than half a
- * second is a problem.
+ * Checks the hosts of the job that the launcher's variables describe, before the job starts:
+ * whether each host reaches rank 0's host with the job's secret and the same version of the
+ * library, whether rank 0's host reaches the address at which it would listen, and how far its
+ * clock is off. Every process that the launcher has started calls this, one for each host or one
+ * for each rank; the lowest rank of a host reports for it. On rank 0 `each` is called for every
+ * host, also for those that fail and those that are missing; its strings are valid during the
+ * call. timeout in seconds, 0: 10. A clock that is off by more than half a second is a problem.
  * SYMM_OK: all hosts are good. Else the error says what is wrong with the caller's own host or, on
  * others, how many hosts have problems. SYMM_ERR_JOB: nothing says where rank 0 is, or there is
  * no secret.
