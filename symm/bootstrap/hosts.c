@@ -39,12 +39,12 @@ symm_status symm__host_identify(struct symm_host *host)
     }
     if (uname(&system) != 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "asking for the host's name");
-    /* Without the boot id this rank would seem to be on another host than its neighbours: only
-     * a system that has none does without. */
+    /* Without the boot id this rank would seem to be on another host than its neighbours, so it
+     * may be missing only on a system that has none. */
     if (symm__read_text(boot, sizeof(boot), "/proc/sys/kernel/random/boot_id") < 0 &&
         errno != ENOENT && errno != EACCES)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "reading the system's boot id");
-    /* With the NUL: it keeps the two texts apart. */
+    /* The NUL is hashed too: it keeps the two texts apart. */
     host->id = symm__fnv(host->id ^ 1, boot, strlen(boot) + 1);
     host->id = symm__fnv_text(host->id, system.nodename);
     snprintf(host->name, sizeof(host->name), "%.31s", system.nodename);

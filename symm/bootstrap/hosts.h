@@ -13,7 +13,7 @@
 #include "relay/relay.h"
 #include "symm/symm.h"
 
-/* Tag of the exchanges here: the exchange of all ranks that comes next names it as `before`. */
+/* Tag of the exchanges here. The first exchange of all ranks after them has it as `before`. */
 #define SYMM_HOSTS_TAG 0x53594d486f737473u
 #define SYMM_HOST_NAME 32
 
@@ -54,8 +54,8 @@ struct symm_world {
     struct symm_relay_host *at; /* [hosts]; owned */
     int listener; /* of this host's relay: every rank of the host has it; -1: hosts is 1; owned */
     uint8_t key[SYMM_SIPHASH_KEY]; /* of the relays */
-    /* != SYMM_OK: a rank of this host was lost after the other hosts had heard of it. All is there
-     * for the relay to tell them so, and no more. */
+    /* != SYMM_OK: a rank of this host was lost after the other hosts had its entry. The world
+     * then serves only for the relay to report that to them. */
     symm_status failed;
     char why[SYMM_ERROR_BYTES];
 };
@@ -70,14 +70,14 @@ symm_status symm__world_number(struct symm_world *world, int rank, int size,
                                const struct symm_host_address *places) SYMM_MUST_CHECK;
 /*
  * One exchange among ranks that have sockets to each other: fds[size], -1 for the own `place`.
- * ranks[size], ascending: how sentences call them; NULL: by their places. exchange: status,
+ * ranks[size], ascending: their numbers in sentences; NULL: their places are. exchange: status,
  * sequence, bytes and descriptors are the caller's.
  */
 symm_status symm__near_exchange(int place, int size, const int *ranks, const int *fds,
                                 double timeout, struct symm_exchange *exchange,
                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
-/* Has a host more than `most` ranks? All ranks find the same, so that all refuse the job. `more`
- * ends the sentence. */
+/* Fails if a host has more than `most` ranks. All ranks find the same, so that all refuse the
+ * job. `more` ends the sentence. */
 symm_status symm__world_crowded(const struct symm_world *world, int size, int most,
                                 const char *more) SYMM_MUST_CHECK;
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* hosts_check.c - see hosts_check.h: which way to rank 0, and what the other hosts do. */
+/* hosts_check.c - see hosts_check.h: how rank 0 is found, and what the other hosts do. */
 #include "bootstrap/hosts_check.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@
 #define CHECK_MOST     3600.0
 #define RETRY_SECONDS  0.05
 #define ANSWER_SECONDS 4.0 /* for a try to be answered */
-#define REFUSALS       3   /* until what answers is believed */
+#define REFUSALS       3   /* in a row are final; fewer are tried again */
 #define VERDICT_MORE   3.0 /* after the deadline, for rank 0's verdict */
 
 double symm__check_clock(void)
@@ -76,7 +76,7 @@ static void take(struct talk *talk, const struct symm_relay_message *message)
     }
 }
 
-/* Waits for the descriptor until then; false: time is over. */
+/* Waits for the descriptor until that time; false: it has passed. */
 static bool await(int fd, short events, double until)
 {
     struct pollfd at = {.fd = fd, .events = events};
@@ -199,7 +199,7 @@ static symm_status report_to_root(const struct symm_check *check)
 
 /* ---- The way to rank 0 ----------------------------------------------------------------- */
 
-/* By rank 0's port: *listener is at it on rank 0. */
+/* Finds rank 0 by its port; on rank 0 *listener listens there. */
 static symm_status way_by_port(struct symm_check *check, int *listener)
 {
     struct symm_address any;
@@ -219,7 +219,8 @@ static symm_status way_by_port(struct symm_check *check, int *listener)
                                              check->root);
 }
 
-/* By symmrun's store: all ranks learn where rank 0's relay would listen. Collective. */
+/* Finds rank 0 by symmrun's store: all ranks learn where rank 0's relay would listen.
+ * Collective. */
 static symm_status way_by_store(struct symm_check *check, const struct symm_job *job,
                                 int own, int *listener)
 {
@@ -301,7 +302,7 @@ symm_status symm_hosts_check(double timeout,
     if (status != SYMM_OK)
         return status;
     if (job.local_rank != 0 && (job.local_size == job.size || job.root[0]))
-        return SYMM_OK; /* the lowest rank here speaks for the host */
+        return SYMM_OK; /* the lowest rank here reports for the host */
     status = prepare(&check, &job, &own, &listener);
     if (status == SYMM_OK && job.rank == 0)
         status = symm__check_all(&check, listener, each, arg);

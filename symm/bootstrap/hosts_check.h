@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hosts_check.h - a look at all hosts of a job before it starts (symm_hosts_check of tools.h).
+ * hosts_check.h - a check of all hosts of a job before it starts (symm_hosts_check of tools.h).
  *
- * The lowest rank of each host connects to rank 0's host, as in the bootstrap (tree.h), and says
- * what it has; rank 0 asks it for its clock some times, and connects to where its relay would
- * listen. A star: a look takes a message or two of each host, and one host that fails spoils no
- * other one's.
+ * The lowest rank of each host connects to rank 0's host, as in the bootstrap (tree.h), and
+ * reports its ranks, version and address. Rank 0 asks it for its clock some times, and connects
+ * to the address where its relay would listen. All connections lead to rank 0: a check takes a
+ * few messages of each host, and a host that fails does not affect the others' checks.
  *
  * Guarantees: it ends by the deadline and two seconds; each end proves that it knows the job's
  * secret (net/auth.h). Refuses: strangers, other versions of this protocol; they are reported by
@@ -22,14 +22,14 @@
 
 #define SYMM_CHECK_TEXT 32 /* of a version, with the NUL */
 
-/* What a host says of itself; and with each clock that it is asked for. */
+/* What a host reports of itself, first and with each answer that has its clock. */
 struct symm_check_entry {
     int32_t rank, size, local_size, unused;
     struct symm_host_address place; /* where its relay would listen */
     char version[SYMM_CHECK_TEXT];
 };
 
-/* The look of one process. */
+/* The check as one process makes it. */
 struct symm_check {
     struct symm_check_entry mine;
     struct symm_auth_protocol protocol;
@@ -39,7 +39,7 @@ struct symm_check {
 };
 
 double symm__check_clock(void); /* seconds of the system's clock */
-/* hosts_check_root.c: on rank 0. `listener` is where the others come; borrowed. */
+/* hosts_check_root.c: on rank 0. The other hosts connect to `listener`; borrowed. */
 symm_status symm__check_all(const struct symm_check *check, int listener,
                             void (*each)(void *arg, const symm_host_report *host),
                             void *arg) SYMM_MUST_CHECK;

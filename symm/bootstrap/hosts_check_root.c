@@ -31,7 +31,7 @@ struct host {
     int pings;          /* that have come back */
     double sent, clock; /* of the last one, by both clocks here */
     double trip, offset;
-    int fd; /* to where it would listen; -1: none */
+    int fd; /* connected to where its relay would listen; -1: none */
     char problem[256];
 };
 
@@ -40,14 +40,14 @@ struct visitor {
     struct symm_guest at;
     struct symm_auth auth;
     struct symm_relay_link link;
-    int host; /* -1: it has not said */
+    int host; /* index in look->hosts; -1: not known yet */
     bool open;
 };
 
 struct look {
     const struct symm_check *check;
     struct symm_acceptor acceptor;
-    struct host *hosts; /* by their coming; [0]: the own one; owned */
+    struct host *hosts; /* in the order in which they came; [0]: rank 0's own; owned */
     int count, room;
     int ranks; /* of those that have come */
     bool no_memory;
@@ -74,7 +74,7 @@ static struct host *host_add(struct look *look)
 
 static void problem(struct host *host, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The first one stays. */
+/* Sets the host's problem; the first one stays. */
 static void problem(struct host *host, const char *format, ...)
 {
     va_list args;
@@ -86,7 +86,7 @@ static void problem(struct host *host, const char *format, ...)
     va_end(args);
 }
 
-/* The number alone, without the port, which the kernel has chosen. */
+/* The peer's numeric address without its port, which the kernel has chosen. */
 static void address_of(int fd, char *text, size_t bytes)
 {
     static const char mapped[] = "[::ffff:"; /* of a listener for both families */
@@ -114,7 +114,7 @@ static void refuse(struct look *look, int fd, const char *why)
     struct host *host;
 
     address_of(fd, address, sizeof(address));
-    for (int i = 0; i < look->count; i++) /* it tries some times */
+    for (int i = 0; i < look->count; i++) /* a host tries several times */
         if (look->hosts[i].entry.rank < 0 &&
             strcmp(look->hosts[i].address, address) == 0 &&
             strcmp(look->hosts[i].problem, why) == 0)
@@ -149,7 +149,7 @@ static void ask_clock(struct look *look, struct visitor *visitor)
     host->clock = symm__check_clock();
 }
 
-/* False: its ranks are not some of the job's that were missing. */
+/* False: its ranks are not ranks of the job that were missing. */
 static bool judge(struct look *look, struct host *host)
 {
     const struct symm_check_entry *entry = &host->entry, *own = &look->check->mine;
@@ -242,7 +242,7 @@ static const char *move(struct look *look, struct visitor *visitor)
     return NULL;
 }
 
-/* The acceptor's `hear`. */
+/* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
 static const char *hear(void *user, struct symm_guest *at)
 {
     struct look *look = user;
@@ -373,8 +373,8 @@ static void reach(struct look *look)
     } while (waiting > 0);
 }
 
-/* Those that have not come. If all hosts have equally many ranks, in their order, they are known by
- * their lowest ranks. */
+/* Adds the hosts that have not come. Their lowest ranks are known if all hosts have equally many
+ * ranks, in order. */
 static void add_missing(struct look *look)
 {
     const struct symm_check_entry *own = &look->check->mine;
@@ -459,7 +459,7 @@ static int host_compare(const void *a, const void *b)
            ((unsigned)x->entry.rank < (unsigned)y->entry.rank);
 }
 
-/* The verdict goes to all that are connected. */
+/* Sends the verdict to all hosts that are connected. */
 static void tell(struct look *look, struct pollfd *polls, int bad)
 {
     double until = symm__now() + CLOSE_SECONDS;

@@ -5,7 +5,7 @@
  * Order: SYMM_* > torchrun > Open MPI > PMIx > PMI > Slurm > a job of one. The first family
  * of which any defining variable is set decides; a partial or contradictory set is
  * SYMM_ERR_JOB naming the missing variable. Reads the environment and, under PMI, which
- * process is at the other end of PMI_FD; says nothing there, and never binds a port.
+ * process is at the other end of PMI_FD; sends nothing there, and never binds a port.
  */
 #ifndef SYMM_BOOTSTRAP_JOB_H
 #define SYMM_BOOTSTRAP_JOB_H
@@ -34,15 +34,15 @@ struct symm_job {
 };
 
 symm_status symm__job_detect(struct symm_job *job) SYMM_MUST_CHECK;
-/* Of a job that the caller has described: secret and root, from the environment. */
+/* For a job that the caller has described: reads secret and root from the environment. */
 symm_status symm__job_network(struct symm_job *job) SYMM_MUST_CHECK;
-/* Fails: a job over several hosts has no secret, and how to give one. */
+/* Fails with the sentence that a job over several hosts needs a secret, and how to give one. */
 symm_status symm__job_no_secret(void);
 
 /* What a key that is made of the secret is for. */
 enum symm_series_use { SYMM_SERIES_JOB, SYMM_SERIES_CHECK };
-/* A key of this try of the job: a survivor of the last try, which has the same secret and port, is
- * a stranger. */
+/* The key of this start of the job. A process left over from an earlier start has the same secret
+ * and port, but not this key. */
 void symm__job_series_key(const uint8_t secret[SYMM_SECRET_BYTES], uint64_t series,
                           enum symm_series_use use, uint8_t key[SYMM_SECRET_BYTES]);
 

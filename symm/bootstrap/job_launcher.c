@@ -16,12 +16,11 @@
  * is hashed where a file name is needed, and one that does not fit is an error, never
  * cut.
  *
- * Under PMI nothing is said over PMI_FD. Asking for the job's kvsname would be the
- * documented way, but it marks the process as one that must finalize PMI: MPICH's
- * manager then takes a normal exit for a crash and kills the other ranks, and a
- * finalize of ours would break a later MPI_Init. The manager's end of that socket identifies
- * enough: its process id and start time name the job on this host (the manager starts
- * one process a host and job).
+ * Under PMI nothing is sent over PMI_FD. Asking for the job's kvsname would be the documented
+ * way, but it marks the process as one that must finalize PMI: MPICH's manager then takes a
+ * normal exit for a crash and kills the other ranks, and a finalize by this library would break a
+ * later MPI_Init. The process at the manager's end of that socket is enough: its process id and
+ * start time name the job on this host (the manager starts one process a host and job).
  */
 #include "bootstrap/job_private.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * job_network.c - by what the ranks of a job find each other over a network: its secret, rank 0's
- * port, symmrun's store.
+ * job_network.c - how the ranks of a job find each other over a network: the job's secret, rank
+ * 0's port, symmrun's store.
  *
  * Guarantees that no sentence shows a secret. Refuses a file of a secret that others may read.
  */

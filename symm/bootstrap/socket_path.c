@@ -220,7 +220,8 @@ static bool place_is_hex(const char *text, size_t digits)
     return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
 }
 
-/* Names that are ours by form. A temporary one is never alive under the lock. */
+/* Has the name a form that this library makes? A temporary name found under the lock has no
+ * living owner. */
 static bool place_may_sweep(const char *name)
 {
     size_t prefix = strlen(PLACE_TEMPORARY);
@@ -346,7 +347,7 @@ static symm_status claim_listen(struct place_claim *claim, enum claim_end *end)
         goto err_listener;
     }
     if (fstatat(claim->dir, claim->temporary, &is, AT_SYMLINK_NOFOLLOW) != 0) {
-        /* Bound in a directory made anew, of which we hold no lock. */
+        /* The name was bound in a directory made anew, whose lock this process does not hold. */
         *end = CLAIM_GONE;
         goto err_name;
     }
@@ -398,11 +399,12 @@ static symm_status claim_try(struct place_claim *claim, enum claim_end *end)
         status = claim_name(claim, end);
     if (status == SYMM_OK && *end == CLAIM_DONE)
         place_sweep(place, claim->dir);
-    /* Not by close alone: a child that was forked meanwhile has the directory open. */
+    /* Unlocks before it closes: a child that was forked meanwhile keeps the directory open, and
+     * so the lock. */
     (void)flock(claim->dir, LOCK_UN);
     (void)close(claim->dir);
     claim->dir = -1;
-    /* Its last user may have left while our name was still in it. */
+    /* The directory's last user may have left while this process's name was still in it. */
     if (status != SYMM_OK || *end == CLAIM_TAKEN)
         place_remove_directory(place);
     return status;

@@ -3,16 +3,17 @@
  * tree.h - an allgather among the hosts of a job, before they know of each other: rank 0's host
  * listens at a port that all know.
  *
- * One rank of each host takes part and gives the entries of its ranks. A host says JOIN to rank
- * 0's, with its entries and where it listens, and gets its place: the n-th that comes is the child
- * of the (n-1)/8-th. It then waits at its parent for TABLE, the entries of all ranks, which goes
- * down the tree when the last host has come. So rank 0's host serves one short connection and one
- * message a host, and sends the table at most eight times.
+ * One rank of each host takes part and gives the entries of its ranks. A host sends JOIN to rank
+ * 0's host, with its entries and the address where it listens, and gets its place: the n-th host
+ * that comes is the child of the (n-1)/8-th. It then connects to its parent and waits for TABLE,
+ * the entries of all ranks, which goes down the tree when the last host has come. So rank 0's
+ * host serves one short connection and one message a host, and sends the table at most eight
+ * times.
  *
  * Guarantees: each end proves that it knows the job's secret (net/auth.h); a rank that comes twice,
  * and a job of another size or version, is refused with a sentence; ranks that do not come are
- * named on all hosts that have come. A host that dies in the midst of it is found by the first
- * exchange over the relays.
+ * named on all hosts that have come. If a host dies meanwhile, the first exchange over the relays
+ * finds that.
  */
 #ifndef SYMM_BOOTSTRAP_TREE_H
 #define SYMM_BOOTSTRAP_TREE_H
@@ -32,9 +33,9 @@ struct symm_tree_join {
     const void *place;   /* where it listens: struct symm_host_address */
     const uint8_t *key;  /* SYMM_SECRET_BYTES */
     double until;        /* a point in time */
-    symm_status
-        failed; /* != SYMM_OK: this host cannot join, as symm_last_error() says: all
-                            hosts return that, and so does this call */
+    /* != SYMM_OK: this host cannot join, for the reason in symm_last_error(); all hosts return
+     * that, and so does this call. */
+    symm_status failed;
 };
 
 /* Collective among one rank of each host. Rank 0 is one of them. */
