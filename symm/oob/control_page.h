@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * control_page.h - the page that each rank shows to its peers: is it alive, where does it
- * wait, has it failed, at which call sites has it been.
+ * control_page.h - the page that each rank shows to its peers: whether it is alive, where it
+ * waits, whether it has failed, at which call sites it has been.
  *
  * A rank writes its own page; peers write the words of agreements in it (16 KiB), on CUDA
  * also the tables of channels and the budget of blocks (352 KiB), and read the rest. Nothing
- * read from a peer's page is trusted: a value is copied once, then checked; none is an index,
- * a length or a pointer.
- * A page scribbled on by others can therefore cause an error, never a crash or a hang.
- * Ranks that are processes map the rest of peers' pages read-only.
+ * read from a peer's page is trusted: a value is copied once, then checked; none is an index, a
+ * length or a pointer. A page that others have overwritten can therefore cause an error, never a
+ * crash or a hang. Ranks that are processes map the rest of peers' pages read-only.
  */
 #ifndef SYMM_OOB_CONTROL_PAGE_H
 #define SYMM_OOB_CONTROL_PAGE_H
@@ -44,8 +43,9 @@ struct symm_record {
 /*
  * The agreement on a team's survivors (team_shrink.c): one word in the page of the team's
  * first member, `consensus_word[n]`, where n is agreed when the team starts. Peers write
- * it by compare-and-swap: uid of the team, attempt, the proposing rank, the phases of
- * this attempt and the last three. What follows is the owner's: its identity, for each team.
+ * it by compare-and-swap: uid of the team, attempt, the proposing rank, the phases of this
+ * attempt and the last three. struct symm_consensus has what the owner alone writes, for each
+ * team.
  */
 #define SYMM_CONSENSUS_WORDS 2048
 
@@ -59,7 +59,7 @@ struct symm_channel_table {
     uint32_t lock;                 /* 0: free; else the holder's rank + 1 */
     uint32_t refusals;             /* ever written to `refused` */
     uint64_t key[SYMM_CHANNELS];   /* 0: the channel is free */
-    uint32_t stays[SYMM_CHANNELS]; /* up to this launch its stream stays there */
+    uint32_t stays[SYMM_CHANNELS]; /* its stream keeps the channel up to this launch */
     uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that got no channel */
     uint32_t engine; /* 1 + the channel whose calls may go to the engine; 0: none yet */
     uint8_t reserved[764 - 8 - 12 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
@@ -74,8 +74,8 @@ struct symm_channel_table {
 struct symm_budget {
     uint32_t lock; /* 0: free; else the holder's rank + 1 */
     uint32_t reserved0;
-    struct symm_slots slots;      /* in which a team is open here, */
-    uint32_t uid[SYMM_MAX_TEAMS]; /* and its uid */
+    struct symm_slots slots;      /* in which the owner has a team open */
+    uint32_t uid[SYMM_MAX_TEAMS]; /* of the team in each slot */
     uint64_t word[SYMM_MAX_TEAMS][SYMM_CHANNELS];
     /* The first launch with the last grant. */
     uint32_t boundary[SYMM_MAX_TEAMS][SYMM_CHANNELS];
@@ -86,27 +86,27 @@ struct symm_budget {
 
 struct symm_consensus {
     uint64_t joined, opened; /* uid << 32 | attempt */
-    struct symm_slots taken; /* here */
+    struct symm_slots taken; /* of teams of the owner */
     uint64_t set[2];         /* what it proposes in attempts of even and odd number: */
     uint32_t slot[2];        /* survivors (bits of team ranks), and the new slot */
     uint64_t reserved;
 };
 
 /*
- * A call of symm_team_create (setup/team_create.c) that waits for the other ranks of its list, or the
- * sentence with which it failed. Peers only read it: `word` is the same before and after what
- * belongs to it was read.
+ * A call of symm_team_create (setup/team_create.c) that waits for the other ranks of its list, or
+ * the sentence with which it failed. Peers only read it. What a peer has read belongs together if
+ * `word` was the same before and after.
  */
 #define SYMM_CREATIONS 8 /* such calls of a rank at a time */
 
 struct symm_creation {
     uint64_t word;    /* how far the call is; 0: no call */
-    uint64_t series;  /* names parent and key, */
-    uint64_t list;    /* and these with the list */
+    uint64_t series;  /* stands for parent and key */
+    uint64_t list;    /* stands for parent, key and list */
     uint64_t members; /* the list's ranks, by bits of their places on the host */
-    struct symm_slots taken; /* there, while its context is locked */
+    struct symm_slots taken; /* of teams of this rank, while its context is locked */
     uint64_t text[64]; /* the list, or the sentence */
-    /* Of a call that failed, by place on the host: the calls whose failure that is; 0: none. */
+    /* Of a failed call, by place on the host: which call of that rank fails with it; 0: none. */
     uint32_t fails[SYMM_MAX_LOCAL_RANKS];
 };
 
@@ -118,7 +118,8 @@ struct symm_control {
     uint32_t live;
     uint32_t left; /* finalized, and its teams have reported it to peers' kernels (cuda/team.c) */
     uint32_t reserved1[14];
-    /* A wait on the default stream that has lasted: team uid << 32 | epoch; 0 = none. */
+    /* A wait on the default stream that has lasted some time: team uid << 32 | epoch; 0 =
+     * none. */
     uint64_t waiting;
     uint32_t reserved2[14];
     struct symm_record record[SYMM_MAX_TEAMS];

@@ -3,11 +3,11 @@
  * exchange.c - see exchange.h.
  *
  * An exchange sends and receives with all peers at once, so that no size deadlocks:
- * sends first (a peer at another step learns this rank's step from its first packet), then
- * whatever poll says. A rank that has all parts reports it to all, and leaves when every rank
- * has said it. A member's own failure is part of its message and leaves the exchange
- * whole; any other failure ends it at once, is reported to all members, and is remembered
- * so that late packets of it do no harm.
+ * it sends first (a peer at another step learns this rank's step from its first packet), then
+ * does what poll finds possible. A rank that has all parts sends DONE to all, and leaves when it
+ * has DONE of all. A member's own failure is part of its message and does not end the exchange.
+ * Any other failure ends it at once, is reported to all members, and is remembered, so that late
+ * packets of it do no harm.
  */
 #include "oob/exchange.h"
 
@@ -24,15 +24,17 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define OOB_ALIVE_SECONDS 0.002 /* between queries of `alive` and `stop`; doubles: a */
-#define OOB_ALIVE_MOST    0.032 /* thousand ranks that wait must not load the machine */
+/* Between queries of `alive` and `stop`; doubles up to the most: a thousand ranks that wait must
+ * not load the machine. */
+#define OOB_ALIVE_SECONDS 0.002
+#define OOB_ALIVE_MOST    0.032
 #define OOB_LED_MOST      0.256 /* in an exchange that is led */
 #define OOB_CROWDED_SECONDS                                                            \
     0.001 /* until descriptors in flight may have been received */
 
 /* ---- Beginning ------------------------------------------------------------------- */
 
-/* Are the members what exchange.h says? *self: the own index. */
+/* Are the members what exchange.h demands? *self: this rank's index. */
 static symm_status exchange_check(const struct symm_oob *oob,
                                   const struct symm_exchange *exchange, int *self)
 {
@@ -62,7 +64,7 @@ static symm_status exchange_check(const struct symm_oob *oob,
     return SYMM_OK;
 }
 
-/* My part of it: my bytes and descriptors, or the sentence of my failure. */
+/* Sets this rank's part: its bytes and descriptors, or the sentence of its failure. */
 static void exchange_set_part(struct symm_oob_run *run)
 {
     const struct symm_exchange *exchange = run->exchange;
@@ -178,7 +180,7 @@ static symm_status exchange_last_look(struct symm_oob_run *run)
     return SYMM_OK;
 }
 
-/* World ranks that are awaited. *parts: for their part of it; else for their DONE. */
+/* Lists the world ranks that are awaited. *parts: their parts are; else their DONE. */
 static int exchange_awaited(const struct symm_oob_run *run, int late[SYMM_OOB_MAX],
                             bool *parts)
 {
@@ -239,7 +241,7 @@ static symm_status exchange_ask_alive(struct symm_oob_run *run)
     return SYMM_OK;
 }
 
-/* Both queries: whether the caller wants it to end, and which peers are alive. */
+/* Both queries: whether the caller wants the exchange to end, and which peers are alive. */
 static symm_status exchange_ask(struct symm_oob_run *run)
 {
     const struct symm_exchange *exchange = run->exchange;
@@ -274,7 +276,7 @@ static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
             pause = OOB_CROWDED_SECONDS;
         if (pause > symm__oob_patience(peer, now))
             pause = symm__oob_patience(peer, now);
-        /* Negative descriptors are passed over: even a hang-up would wake us. */
+        /* poll skips negative descriptors; else a hang-up alone would wake this thread. */
         polls[i] = (struct pollfd){.fd = events != 0 ? peer->fd : -1, .events = events};
     }
     struct timespec span = symm__timespec(pause);
@@ -295,7 +297,8 @@ static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
     return SYMM_OK;
 }
 
-/* A peer that shows itself in another exchange, and in no later one, is there. */
+/* Fails if a peer is in another exchange: its last packet is of that one, and has been for a
+ * moment. */
 static symm_status exchange_together(struct symm_oob_run *run, double now)
 {
     for (int i = 0; i < run->exchange->count; i++) {

@@ -24,7 +24,7 @@ struct over {
     int *place_of;    /* [count]: of each member's host among the hosts, ascending */
     int32_t *leaders; /* [hosts]: the lowest member of each */
     int hosts, here;  /* the own host's place */
-    int *local;       /* [local_count]: members of this host, by index; */
+    int *local;       /* [local_count]: indices of the members on this host, */
     int *local_rank;  /* and their world ranks */
     int local_count;
     uint32_t sequence;
@@ -142,7 +142,7 @@ static bool is_leader(const struct over *over)
 
 /* ---- Who takes no part ------------------------------------------------------------------ */
 
-/* Member i cannot be waited for any more. */
+/* Fails because member i will not come any more. */
 static symm_status is_lost(const struct over *over, int i)
 {
     const struct symm_exchange *exchange = over->exchange;
@@ -169,8 +169,8 @@ static int find_ended(const struct over *over, bool finalized, bool near)
 
     for (int i = 0; i < exchange->count; i++) {
         int rank = exchange->members[i];
-        /* `alive` looks at one rank of this host, or at what other hosts report of the team. One
-         * that has finalized may have left this exchange before. */
+        /* `alive` checks one rank of this host, or what other hosts report of the team, which is
+         * asked once. A rank that has finalized may have completed this exchange before. */
         bool far = over->place_of[i] != over->here;
         bool query = rank != oob->rank && oob->alive && !(far && asked) &&
                      !(far && symm__oob_left(oob, rank));
@@ -186,8 +186,8 @@ static int find_ended(const struct over *over, bool finalized, bool near)
     return -1;
 }
 
-/* Why the allgather must end: the caller's reason, or a member that has died. One that has
- * finalized may have left because another died, so deaths are looked for after it. */
+/* Why the allgather must end: the caller's reason, or a member that has died. A member may have
+ * finalized because another died, so deaths are looked for after finalized members. */
 static symm_status ask(void *arg)
 {
     const struct over *over = arg;
@@ -206,8 +206,8 @@ static symm_status ask(void *arg)
     return is_lost(over, dead < 0 ? left : dead);
 }
 
-/* A step on this host has failed, perhaps since a member there has finalized: it may have done so
- * because of a death on another host, of which that step knows nothing. */
+/* A step on this host has failed, perhaps because a member has finalized. That member may have
+ * finalized because of a death on another host, which the step on this host cannot see. */
 static symm_status far_cause(const struct over *over, symm_status status)
 {
     char own[SYMM_ERROR_BYTES];
@@ -220,8 +220,8 @@ static symm_status far_cause(const struct over *over, symm_status status)
     return dead < 0 ? symm__fail_quiet(status, own) : is_lost(over, dead);
 }
 
-/* Why the step on this host must end, beside what it sees by itself: a member on this host may not
- * come to it because one on another host has ended. */
+/* Why the step on this host must end, for reasons that the step itself does not see: a member on
+ * this host may stay away because a member on another host has ended. */
 static symm_status ask_far(void *arg)
 {
     const struct over *over = arg;

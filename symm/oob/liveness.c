@@ -76,7 +76,8 @@ static void *keep(void *arg)
     __atomic_store_n(liveness->live, tid, __ATOMIC_RELEASE);
     set_phase(liveness, LIVENESS_HOLDING);
     wait_while(liveness, LIVENESS_HOLDING);
-    /* The word is no longer ours: the kernel must not mark it when this thread ends. */
+    /* The word no longer belongs to this thread: the kernel must not mark it when the thread
+     * ends. */
     liveness->head.list.next = &liveness->head.list;
     return NULL;
 }

@@ -45,8 +45,9 @@ symm_status symm__process_check(const struct symm_process *process,
  */
 symm_status symm__process_died(const struct symm_process *process, const uint32_t *live,
                                const char **why);
-/* Has the owner finalized? For good. What made it leave, such as a death, was there before: a
- * caller that names why a rank has ended looks for a death after it has seen this. */
+/* Has the owner finalized its context? The answer "true" is final. Its reason, such as another
+ * rank's death, was visible before: a caller that names why a rank has ended looks for a death
+ * after it has seen this. */
 bool symm__process_finished(const uint32_t *live);
 /* Is the process certainly ending, by its pidfd or /proc? Never waits. */
 bool symm__process_ending(const struct symm_process *process);

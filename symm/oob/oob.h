@@ -34,15 +34,16 @@ struct symm_oob {
     void *alive_arg; /* of both */
     /*
      * The last exchanges on this host that failed half-way: their late packets are thrown away,
-     * and members whose queue was full get it before anything else.
+     * and members whose queue was full get the report before anything else.
      */
     struct symm_oob_past {
         uint64_t tag;
         uint32_t sequence;
         symm_status status;
-        uint64_t
-            unreported;  /* bit p: the rank at place p of this host has no report yet */
-        uint64_t blamed; /* bit p: it had not arrived, or was in another exchange: */
+        /* Bit p: the rank at place p of this host has no report yet. */
+        uint64_t unreported;
+        /* Bit p: that rank had not arrived, or was in this other exchange: */
+        uint64_t blamed;
         uint64_t other_tag;
         uint32_t other_sequence;
         char sentence[SYMM_OOB_SENTENCE];
@@ -82,34 +83,37 @@ struct symm_exchange {
         *what;    /* "rendezvous of team 3": for errors; at most 63 bytes are sent */
     uint64_t tag; /* equal on all members for the same step */
     uint32_t sequence; /* counts the exchanges of this tag */
-    uint32_t *next; /* NULL, or gets the number of the tag's next exchange: this one's
-                           and 1, or more if other members had left some in vain */
+    /* NULL, or gets the number of the tag's next exchange: this one's plus 1, or more if other
+     * members have abandoned some. */
+    uint32_t *next;
     const int *members; /* world ranks, the own one too; borrows */
     int count;          /* of members */
     double timeout;     /* seconds from the call */
-    uint64_t
-        before; /* != 0: tag of the exchange that led to this one: a rank that failed
-                           there, and so cannot come, is a failure here */
-    bool
-        agreed; /* all members are known to come to this one: packets of others are old,
-                    and are thrown away */
-    bool again; /* a member that failed before this one arrived may come again, and is
-                    waited for; else its failure is this one's */
-    bool led; /* members wait for the first one, which ends it for all: its message, or the end of its
-                 socket, wakes them, and they ask `alive` and `stop` more rarely */
+    /* != 0: tag of the exchange that led to this one: a rank that failed there, and so cannot
+     * come, is a failure here. */
+    uint64_t before;
+    /* All members are known to come to this one: packets of other exchanges are old, and are
+     * thrown away. */
+    bool agreed;
+    /* A member that failed before this one arrived may come again, and is waited for; else its
+     * failure is this one's. */
+    bool again;
+    /* Members wait for the first one, which ends the exchange for all: its message, or the end of
+     * its socket, wakes them, and they ask `alive` and `stop` more rarely. */
+    bool led;
     /* NULL, or: why the exchange must end now (SYMM_OK: it goes on). Polled while waiting. */
     symm_status (*stop)(void *arg);
     void *stop_arg;
-    /* NULL, or is told, whenever `stop` would be polled, which world ranks are awaited; -1: that is
-     * not known, as of other hosts. */
+    /* NULL, or called whenever `stop` would be polled, with the world ranks that are awaited;
+     * count -1: not known, as for ranks of other hosts. */
     void (*late)(void *arg, const int *ranks, int count);
     void *late_arg;
-    symm_status
-        status; /* != SYMM_OK: I have failed before this step; symm_last_error() is
-                            sent along, and every member's exchange fails with my status */
-    const void *bytes; /* mine; borrows */
+    /* != SYMM_OK: this rank has failed before this step. symm_last_error() is sent along, and the
+     * exchange fails on every member with this status. */
+    symm_status status;
+    const void *bytes; /* this rank's; borrows */
     size_t bytes_count;
-    const int *fds; /* mine; borrows: duplicates are sent to each member */
+    const int *fds; /* this rank's; borrows: duplicates are sent */
     int fds_count;
 };
 

@@ -88,7 +88,7 @@ symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer 
 {
     peer->dead = true;
     if (symm__oob_left(run->oob, peer->rank)) {
-        /* Asked after it: it may have left because another died. */
+        /* Asked after `finished`: the peer may have finalized because another rank died. */
         struct symm_oob_peer *other = oob_find_dead(run);
         how = other != NULL ? "died" : "has finalized its context";
         peer = other != NULL ? other : peer;
@@ -98,7 +98,8 @@ symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer 
                       run->exchange->what);
 }
 
-/* The next packet for the peer: older notices first, then a packet of the own part, or DONE. */
+/* The next packet for the peer: reports of older failures first, then a packet of the own part,
+ * or DONE. */
 static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
                                            struct symm_oob_peer *peer)
 {
@@ -157,7 +158,8 @@ symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
             peer->can_send = false;
             break;
         case SYMM_SEQPACKET_CLOSED:
-            /* It may have sent a reason, after its DONE as well: that comes before the hang-up. */
+            /* The peer may have sent a reason, also after its DONE: that arrives before the
+             * hang-up. */
             peer->can_send = false;
             peer->can_recv = true;
             if (peer->done) {
@@ -227,7 +229,7 @@ static symm_status oob_damaged(const struct symm_oob_run *run,
                       peer->rank, run->exchange->what, why);
 }
 
-/* The first packet of a part: are its totals such that we take them? */
+/* The first packet of a part: checks its totals, and makes room for the part. */
 static symm_status oob_begin(struct symm_oob_run *run, struct symm_oob_peer *peer,
                              const struct symm_oob_head *head)
 {
@@ -255,7 +257,7 @@ static symm_status oob_begin(struct symm_oob_run *run, struct symm_oob_peer *pee
     return SYMM_OK;
 }
 
-/* A packet of the part that we wait for. *taken: its descriptors are the message's. */
+/* A packet of the part that is awaited. *taken: the message now owns its descriptors. */
 static symm_status oob_take(struct symm_oob_run *run, struct symm_oob_peer *peer,
                             const struct symm_oob_head *head, const int *fds,
                             bool *taken)
@@ -298,7 +300,7 @@ static symm_status oob_done(const struct symm_oob_run *run, struct symm_oob_peer
 }
 
 /* The exchange has failed on that member, which has logged it. Its sentence may be of a third
- * rank, or false: the caller, and the ranks that this one reports to, read its source. */
+ * rank, or false: so the error names the rank that reported it. */
 static symm_status oob_relay(const struct symm_oob_run *run,
                              const struct symm_oob_peer *peer,
                              const struct symm_oob_head *head)
@@ -317,7 +319,7 @@ static symm_status oob_relay(const struct symm_oob_run *run,
 symm_status symm__oob_mismatch(struct symm_oob_run *run,
                                const struct symm_oob_peer *peer)
 {
-    /* Of its part only the head counts; the rest is not to disturb a later exchange. */
+    /* Of the peer's part only the head is used; the rest must not disturb a later exchange. */
     (void)oob_remember(run->oob, peer->other_tag, peer->other_sequence);
     run->blamed = symm__oob_bit(run->oob, peer->rank);
     run->other_tag = peer->other_tag;
@@ -348,7 +350,8 @@ static void oob_see_elsewhere(struct symm_oob_peer *peer,
     peer->since = symm__now();
 }
 
-/* All begins anew under a number that a member has reached: it has left the other ones. */
+/* Restarts the exchange under the higher number that a member has reached: that member has
+ * abandoned the lower ones. */
 static void oob_restart(struct symm_oob_run *run, uint32_t sequence)
 {
     (void)oob_remember(run->oob, run->exchange->tag, run->sequence);
@@ -383,14 +386,14 @@ static symm_status oob_failed(struct symm_oob_run *run,
     return SYMM_OK;
 }
 
-/* Of another exchange of the same tag. */
+/* A packet of another exchange of the same tag. */
 static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *peer,
                                 const struct symm_oob_head *head, const int *fds,
                                 bool *taken)
 {
     bool later = (int32_t)(head->sequence - run->sequence) > 0;
     if (oob_is_fail(head))
-        /* It has failed in a step on the way to this one, and won't arrive. */
+        /* The peer has failed in a step on the way to this one, and won't arrive. */
         return later ? oob_failed(run, peer, head) : oob_relay(run, peer, head);
     if (!later || head->kind != SYMM_OOB_DATA)
         return SYMM_OK;
@@ -402,7 +405,7 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
     return oob_take(run, peer, head, fds, taken);
 }
 
-/* Of another tag. */
+/* A packet of an exchange of another tag. */
 static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *peer,
                                const struct symm_oob_head *head)
 {
@@ -410,7 +413,8 @@ static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *p
         oob_see_elsewhere(peer, head);
         return SYMM_OK;
     }
-    /* It has failed in a step on the way to this one, or it has thrown our part away. */
+    /* The peer has failed in a step on the way to this one, or has thrown this rank's part
+     * away. */
     if ((run->exchange->before != 0 && head->tag == run->exchange->before) ||
         (head->kind == SYMM_OOB_BLAME && head->bytes_total == run->exchange->tag &&
          head->fds_total == run->sequence))

@@ -21,13 +21,13 @@
 static_assert(SYMM_OOB_SENTENCE == SYMM_ERROR_BYTES,
               "a past failure keeps its sentence");
 
-/* Where we are with one member. */
+/* The state of the exchange with one member. */
 struct symm_oob_peer {
     int rank, fd;
     bool can_send, can_recv; /* worth a try: not since the last EAGAIN */
     bool crowded;            /* can't send: too many descriptors are in flight */
-    bool sent, got;          /* my part to it, its part to me: complete */
-    bool told, done;         /* my DONE to it, its DONE to me */
+    bool sent, got;          /* this rank's part to it, its part to here: complete */
+    bool told, done;         /* DONE to it, DONE of it */
     bool settled;            /* done, and nothing more will arrive for this exchange */
     bool dead;
     bool got_any;
@@ -35,7 +35,7 @@ struct symm_oob_peer {
     uint64_t other_tag;
     uint32_t other_sequence;
     char other_what[64];
-    double since; /* when that arrived */
+    double since; /* when that packet arrived */
     size_t sent_bytes, got_bytes;
     int sent_fds, fds_total;
     symm_status status; /* its own, with its sentence in the message's bytes */
@@ -51,15 +51,16 @@ struct symm_oob_run {
     int self;                    /* own index */
     uint32_t sequence;           /* the number it is made under now */
     bool all_got;                /* every part is here: DONE may be said */
-    bool given_up;               /* a member had left before this one arrived: why */
+    bool given_up;               /* a member had left before this one arrived: `why` */
     char why[SYMM_ERROR_BYTES];
     uint64_t blamed; /* of its failure, as in struct symm_oob_past */
     uint64_t other_tag;
-    uint32_t other_sequence;    double start, until;
+    uint32_t other_sequence;
+    double start, until;
     double ask_pause; /* seconds between two queries */
     symm_status mine; /* != SYMM_OK: the part is a sentence */
     char sentence[SYMM_ERROR_BYTES];
-    const void *bytes; /* my part */
+    const void *bytes; /* of this rank's part */
     size_t bytes_count;
     const int *fds;
     int fds_count;
@@ -76,12 +77,12 @@ symm_status symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
 bool symm__oob_owes(const struct symm_oob_run *run, const struct symm_oob_peer *peer);
 symm_status symm__oob_recv(struct symm_oob_run *run, struct symm_oob_peer *peer,
                            bool *progress);
-/* Seconds until the peer counts as being in another exchange; INFINITY: it is not seen there.
- * Then symm__oob_mismatch is the end of this one. */
+/* Seconds until the peer counts as being in another exchange; INFINITY: its packets are of this
+ * one. After that time symm__oob_mismatch ends this exchange. */
 double symm__oob_patience(const struct symm_oob_peer *peer, double now);
 symm_status symm__oob_mismatch(struct symm_oob_run *run,
                                const struct symm_oob_peer *peer);
-/* how: "died"; of one that has finalized its context that is said. */
+/* how: "died"; a peer that has finalized its context is said to have done that instead. */
 symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer *peer,
                            const char *how);
 /*
