@@ -2,9 +2,9 @@
 /*
  * board.c - what ranks write on the boards of teams (relay.h), kept by every rank of the job.
  *
- * A CELL is news: a relay passes on one that is newer than what it has. An end that connects
- * gets all cells that are kept here, and says its own: so what one rank has read, all read that
- * are connected to it in the tree of the world, also if the rank that wrote it has died.
+ * A CELL is news: a relay passes on one that is newer than what it has. When a connection opens,
+ * each end sends all cells that it keeps. So what one rank has read, all ranks read that are
+ * connected to it in the tree of the world, also if the rank that wrote it has died.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void erase(const struct symm_relay *relay, struct symm_relay_board *board
     *board = (struct symm_relay_board){0};
 }
 
-/* The one that was written to least recently makes room. NULL: no memory. */
+/* The board that was written to least recently makes room. NULL: no memory. */
 static struct symm_relay_board *find_or_make(struct symm_relay *relay, uint64_t tag)
 {
     struct symm_relay_board *board = find(relay, tag);

@@ -46,7 +46,7 @@ static struct symm_relay_message *call_message(const struct symm_relay *relay,
     return message;
 }
 
-/* Wants the exchange to end: symm_last_error() is why. With the lock. */
+/* Asks the root to end the exchange, for the reason in symm_last_error(). The lock is held. */
 static void give_up(struct symm_relay *relay, const struct symm_relay_exchange *x,
                     symm_status status)
 {
@@ -74,8 +74,8 @@ static symm_status too_late(const struct symm_relay *relay,
         relay->config.rank, x->what, symm__now() - x->start);
 }
 
-/* Waits until the call is over. With the lock, which is given back while `ask` runs. Returns why
- * the call was given up, its sentence in `text`. */
+/* Waits until the call is over. The lock is held, and released while `ask` runs. Returns why the
+ * call was given up, with its sentence in `text`. */
 static symm_status wait_over(struct symm_relay *relay,
                              const struct symm_relay_exchange *x,
                              char text[SYMM_ERROR_BYTES])

@@ -2,7 +2,7 @@
 /*
  * connections.c - the connections of a relay and of its clients: making, proving, moving bytes.
  *
- * An end that connects tries again whenever its connection is lost. Connections that come are
+ * An end that connects tries again whenever its connection is lost. Connections that arrive are
  * guests of an acceptor (net/acceptor.h) until they have proved that they know the job's key. The
  * number of an end is its host, or RANK | rank for a rank of this host.
  */
@@ -24,7 +24,7 @@
 #define GUEST_SECONDS   2.0
 #define RETRY_SECONDS   0.002 /* before the next try to connect; doubles */
 #define RETRY_MOST      0.1
-#define CONNECT_SECONDS 4.0 /* for a try to connect and to be answered */
+#define CONNECT_SECONDS 4.0 /* for a try to connect and to get an answer */
 #define SILENT_SECONDS                                                                 \
     30.0                   /* of tries without an answer, until a host counts as gone */
 #define REFUSED_MOST  3    /* tries in a row that find no listener, until it does */
@@ -171,7 +171,7 @@ bool symm__relay_owes(const struct symm_relay *relay)
     return false;
 }
 
-/* Both ends have proved themselves. */
+/* Opens the link: both ends have proved that they know the key. */
 static void open_link(struct symm_relay *relay, struct symm_relay_connection *c)
 {
     struct symm_auth_protocol protocol = protocol_of(relay);
@@ -241,7 +241,7 @@ static void end_connect(struct symm_relay *relay, struct symm_relay_connection *
         try_again(relay, c, error, NULL);
         return;
     }
-    if (c->end == SYMM_RELAY_PROBE) { /* somebody listens: it will connect */
+    if (c->end == SYMM_RELAY_PROBE) { /* a process listens there: it will connect */
         close_fd(relay, c);
         c->stage = SYMM_RELAY_WAITING;
         c->at = symm__now() + PROBE_SECONDS;
@@ -327,7 +327,7 @@ static void move_one(struct symm_relay *relay, struct symm_relay_connection *c,
     }
 }
 
-/* Exchanges that were given up because the host above is not reached: the reason is there. */
+/* Fails exchanges that were given up while the host above cannot be reached, with that reason. */
 static void report_cut(struct symm_relay *relay, const struct symm_relay_connection *c)
 {
     const struct symm_relay_host *host = &relay->config.at[c->id];
@@ -381,7 +381,7 @@ static bool is_local(const struct symm_relay *relay, uint32_t rank)
            relay->config.host_of[rank] == symm__relay_host(relay);
 }
 
-/* A handshake has arrived. */
+/* Answers a handshake that has arrived. */
 static const char *answer(struct symm_relay *relay, struct symm_relay_guest *guest)
 {
     struct symm_auth_protocol protocol = protocol_of(relay);
@@ -398,7 +398,7 @@ static const char *answer(struct symm_relay *relay, struct symm_relay_guest *gue
         !symm__auth_is_new(&relay->nonces[from % 64], theirs))
         return "it did not begin as a rank of this job would";
     if (from == (RANK | (uint32_t)relay->config.rank))
-        return ""; /* this rank sought a relay before it became it */
+        return ""; /* this rank was looking for a relay before it became the relay */
     guest->at.until = symm__now() + CONNECT_SECONDS;
     symm__acceptor_spare(&relay->acceptor, &guest->at,
                          (int)(from & ~RANK) + (from & RANK ? relay->config.hosts : 0));
@@ -415,7 +415,7 @@ static void adopt(struct symm_relay *relay, struct symm_relay_guest *guest)
     struct symm_relay_connection *old = symm__relay_find(relay, end, id), *c;
 
     if (old) { /* the end has closed it, or it would not connect again */
-        old->stage = SYMM_RELAY_ASKED; /* not lost: replaced */
+        old->stage = SYMM_RELAY_ASKED; /* so that it counts as replaced, not as lost */
         symm__relay_doom(old);
     }
     c = add(relay, end, id, guest->at.fd);
@@ -426,7 +426,7 @@ static void adopt(struct symm_relay *relay, struct symm_relay_guest *guest)
     open_link(relay, c);
 }
 
-/* The acceptor's `hear`. */
+/* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
 static const char *hear_guest(void *user, struct symm_guest *at)
 {
     struct symm_relay *relay = user;
@@ -525,7 +525,7 @@ void symm__relay_move(struct symm_relay *relay, const struct pollfd *polls,
         if (c->stage == SYMM_RELAY_OPEN && !c->doomed) {
             enum symm_seqpacket wire = symm__relay_link_flush(&c->link);
 
-            /* What the other end said before it hung up is read first. */
+            /* What the other end sent before it hung up is read first. */
             if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_AGAIN) {
                 move_bytes(relay, c);
                 symm__relay_doom(c);

@@ -3,13 +3,13 @@
  * leave.c - a rank finalizes, and its host's relay perhaps with it.
  *
  * A relay that finalizes tells the host's neighbours. If no rank of the host listens after that,
- * all have finalized. If no rank listens and none has said so, all have died. A relay that begins
- * after a death, and finalizes at once, waits until the neighbours have connected again.
+ * all have finalized. If no rank listens and none has reported that, all have died. A relay that
+ * begins after a death, and finalizes at once, waits until the neighbours have connected again.
  */
 #include "relay/private.h"
 #include "util/clock.h"
 
-#define MEET_SECONDS 0.6 /* for those that never were, if the start fails */
+#define MEET_SECONDS 0.6 /* for hosts that never were connected, if the start fails */
 
 void symm__relay_queue_leave(struct symm_relay_connection *to, int rank, bool untold)
 {
@@ -49,7 +49,7 @@ bool symm__relay_has_successor(const struct symm_relay *relay)
     return false;
 }
 
-/* This relay finalizes: to the hosts next to it. */
+/* Tells the neighbouring hosts that this relay finalizes. */
 static void tell_hosts(struct symm_relay *relay)
 {
     for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
@@ -71,7 +71,7 @@ bool symm__relay_hear_leave(struct symm_relay *relay,
             return false;
         symm__relay_set_state(relay, rank, SYMM_RELAY_FINALIZED);
         to_ranks(relay, from,
-                 message); /* before the answer: who leaves is known to all */
+                 message); /* before the answer: then all know that the rank leaves */
         symm__relay_queue(from, message);
         symm__ledger_rank_gone(&relay->ledger, rank, "has finalized its context");
         relay->announce_at = symm__now() + SYMM_RELAY_ANNOUNCE;

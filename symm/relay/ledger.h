@@ -9,28 +9,30 @@
  *            it sends those that are here after SYMM_LEDGER_PARTIAL seconds, and the others when
  *            they come: so the root knows which hosts are missing
  *     ALL    the root has all bytes, and they go down to all leaders
- *     HAVE   a leader has all; a relay whose subtree has all says so to its parent
+ *     HAVE a leader has all; a relay whose subtree has all sends it to its parent
  *     GO     the root has HAVE of all, and all leaders may leave
  *
- * Instead of GO the root may say FAIL. A leader that wants the exchange to end says GIVE_UP, which
- * goes to the root. The root decides once, so no leader leaves with success while another
- * one is told of a failure. What a leader left with is not lost while any other still waits: it
- * left because of GO, and GO means that all have all.
+ * Instead of GO the root may send FAIL. A leader that wants the exchange to end sends GIVE_UP,
+ * which goes to the root. The root decides once, so no leader leaves with success while another
+ * one is told of a failure. A leader that leaves takes away nothing that another one waits for:
+ * it leaves because of GO, and GO means that all leaders have all bytes.
  *
- * A host that is gone takes from those below it the way to the root. Where the leader has not all,
- * the root cannot have said GO, and the exchange fails. Where it has, the root is asked: by
- * HAVE, past the hosts in between. If the root's host itself is gone nobody can be asked: then a
- * leader may fail though others have left with GO. What they made has a host that is gone.
+ * When a host is gone, the hosts below it have lost their path to the root. On a host whose
+ * leader has not all bytes, the exchange fails: the root cannot have sent GO. On a host whose
+ * leader has all, the relay asks the root itself, by HAVE, past the hosts in between. If the
+ * root's host is gone nobody can be asked: then a leader may fail although others have left with
+ * GO. The team that those made has a host that is gone.
  *
  * A relay may die, or its rank may finalize, in the midst of exchanges of others. The next relay of
- * its host begins with an empty ledger. Leaders say PART (and HAVE) again, children UP (and
+ * its host begins with an empty ledger. Leaders send PART (and HAVE) again, children UP (and
  * HAVE): all messages may come twice. A message for an exchange that is over here is answered by
- * its outcome. The last SYMM_LEDGER_OUTCOMES outcomes are kept; each connection begins with
- * those that both ends know of GO (symm__ledger_outcomes).
+ * its outcome. The last SYMM_LEDGER_OUTCOMES outcomes are kept; at the begin of a connection both
+ * ends send those of GO (symm__ledger_outcomes).
  *
- * The root's verdict outlives its relay. Before anybody is told, the other ranks of the root's
+ * The root's verdict outlives its relay. Before any leader is told, the other ranks of the root's
  * host are given the verdict, the next relay first (`keep`); they remember it
- * (symm__ledger_know). So what the next relay does not know nobody was told, and it may decide.
+ * (symm__ledger_know). So if the next relay does not know a verdict, no leader was told one, and
+ * it may decide.
  *
  * Source of the pattern: tree allgather with a commit phase; the root is the coordinator of a
  * two-phase commit (Gray 1978). tests/model/tree.pml is the model.
@@ -56,7 +58,7 @@ struct symm_ledger_outcome {
     uint64_t tag;
     uint32_t sequence;
     bool went;                      /* GO; else `why` is the FAIL */
-    struct symm_relay_message *why; /* NULL: went; counted */
+    struct symm_relay_message *why; /* NULL if it went; counted */
 };
 
 /* One host's bytes: they lie in a message. */
@@ -68,7 +70,7 @@ struct symm_ledger_part {
     bool asks; /* that host asks this one, the root, how the exchange ends */
 };
 
-/* One that is not over. */
+/* An exchange that is not over. */
 struct symm_ledger_exchange {
     struct symm_ledger_exchange *next;
     uint64_t tag;
@@ -78,17 +80,18 @@ struct symm_ledger_exchange {
     int32_t *leaders; /* [count]; owned */
     struct symm_ledger_part *parts; /* [count], by place; owned */
     int got, sent; /* parts of the subtree that are here, that the parent has */
-    char what[SYMM_RELAY_WHAT];         /* of the first that came, */
-    int said;                           /* which was this rank's */
+    char what[SYMM_RELAY_WHAT];         /* of the first message that came, */
+    int said;                           /* which came from this rank */
     double since;                       /* the first message came */
     struct symm_relay_message *all;     /* NULL: not here; counted */
     struct symm_relay_message *gave_up; /* NULL, or the GIVE_UP sent; counted */
-    /* Ranks of this host that gave it up, and are not its leader: they wait for the end, too. */
+    /* Ranks of this host that gave the exchange up, and are not its leader: they wait for its
+     * end, too. */
     int asker[SYMM_LEDGER_ASKERS], askers;
     bool have, have_sent; /* the leader has all; the parent knows that all below have */
     bool
         asks; /* no parent leads to the root any more, but it may have said GO: see above */
-    /* The root has decided so; not told yet: NULL: undecided; counted. */
+    /* What the root has decided and not yet told; NULL: undecided; counted. */
     struct symm_relay_message *verdict;
     int kept;       /* for `keep` */
     double tell_by; /* though not all ranks of this host have it */
@@ -109,7 +112,7 @@ struct symm_ledger {
      * `kept` begins with 0. False: not all have it yet; it is called again.
      */
     bool (*keep)(void *user, struct symm_relay_message *verdict, int *kept);
-    /* Has that leader, of this host, had the time to say to this relay what it knows? */
+    /* Has that leader, of this host, had the time to tell this relay what it knows? */
     bool (*heard)(void *user, int leader);
     const char *(*host_name)(void *user, int host);
     const char *(*hint)(void *user); /* what a timeout's sentence ends with */
@@ -122,11 +125,12 @@ struct symm_ledger {
 void symm__ledger_close(struct symm_ledger *ledger); /* frees all */
 /*
  * Takes a message of an exchange (borrows it). `from` is a host, or -1: the leader is head.from.
- * False: it is none that this library sends, and its sender must not be heard any more.
+ * False: this library sends no such message; nothing more may be taken from its sender.
  */
 bool symm__ledger_take(struct symm_ledger *ledger, int from,
                        struct symm_relay_message *message);
-/* Failures that the host, below this one, may not have heard: for the begin of a connection. */
+/* Calls `each` with the failures that the host, below this one, may not know: at the begin of a
+ * connection. */
 void symm__ledger_failures(const struct symm_ledger *ledger, int host,
                            void (*each)(void *user, struct symm_relay_message *fail),
                            void *user);
@@ -145,9 +149,9 @@ void symm__ledger_rank_gone(struct symm_ledger *ledger, int rank, const char *ho
  * earlier; INFINITY: nothing is due.
  */
 double symm__ledger_tick(struct symm_ledger *ledger);
-/* Of a GO or FAIL that this rank's relay has told: for the time when this rank serves. */
+/* Remembers a GO or FAIL that this rank's relay has sent: for the time when this rank serves. */
 void symm__ledger_know(struct symm_ledger *ledger, struct symm_relay_message *verdict);
-/* All outcomes that are known, for a rank of this host. */
+/* Calls `each` with all outcomes that are known, for a rank of this host. */
 void symm__ledger_verdicts(const struct symm_ledger *ledger,
                            void (*each)(void *user, struct symm_relay_message *verdict),
                            void *user);

@@ -21,7 +21,7 @@ static inline int symm__ledger_leader_of(const struct symm_ledger_exchange *x)
     return x->leaders[x->place];
 }
 
-/* The place that this relay reports to: its parent, or the root, if it asks that. */
+/* The place that this relay reports to: its parent, or the root where it asks the root itself. */
 static inline int symm__ledger_place_above(const struct symm_ledger_exchange *x)
 {
     return x->asks ? 0 : symm__tree_parent(x->place);
@@ -46,12 +46,12 @@ static inline bool symm__ledger_is_parent(const struct symm_ledger *ledger,
 struct symm_ledger_exchange *symm__ledger_find(const struct symm_ledger *ledger,
                                                uint64_t tag, uint32_t sequence);
 void symm__ledger_exchange_free(struct symm_ledger_exchange *x);
-/* The place of this host in a list that came; -1: the list is none. */
+/* The place of this host in a list that was received; -1: it is not a valid list. */
 int symm__ledger_place(const struct symm_ledger *ledger,
                        const struct symm_relay_message *message);
 
 /* ledger_outcome.c */
-/* The last outcome of the tag that is not before `sequence`; NULL: none is known. */
+/* The latest outcome of the tag with a number of at least `sequence`; NULL: none is known. */
 const struct symm_ledger_outcome *
 symm__ledger_outcome_of(const struct symm_ledger *ledger, uint64_t tag,
                         uint32_t sequence);
@@ -65,11 +65,11 @@ void symm__ledger_outcome_add(struct symm_ledger *ledger, uint64_t tag,
 void symm__ledger_to_place(struct symm_ledger *ledger,
                            const struct symm_ledger_exchange *x, int place,
                            struct symm_relay_message *message);
-/* Also children that have said nothing yet learn of the verdict. The exchange is over. */
+/* Sends the verdict, also to children that have sent nothing yet. The exchange is then over. */
 void symm__ledger_tell(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
 /*
- * How the exchange ends. why: FAIL; NULL: GO. The root's verdict is kept on its host before it is
- * told: until then the exchange stays, and no other verdict counts.
+ * Decides how the exchange ends. why: FAIL; NULL: GO. The root's verdict is kept on its host
+ * before it is told: until then the exchange stays, and no other verdict counts.
  */
 void symm__ledger_finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                          struct symm_relay_message *why);
@@ -77,7 +77,7 @@ struct symm_relay_message *symm__ledger_reason(const struct symm_ledger_exchange
                                                enum symm_relay_kind kind,
                                                symm_status status, int rank,
                                                const char *sentence);
-/* Wants the exchange to fail: the root decides. `message`: a GIVE_UP with the list. */
+/* Asks for the exchange to fail: the root decides. `message`: a GIVE_UP with the list. */
 void symm__ledger_give_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                           struct symm_relay_message *message);
 void symm__ledger_fail(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
@@ -89,9 +89,9 @@ void symm__ledger_send_have(struct symm_ledger *ledger, struct symm_ledger_excha
 /* All bytes are known here. Takes the message's reference. */
 void symm__ledger_take_all(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                            struct symm_relay_message *all);
-/* After each change: what follows from it. It may end the exchange. */
+/* To be called after each change: does what follows from it, which may end the exchange. */
 void symm__ledger_settle(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
-/* Are all in the same step? If not the exchange fails, and may be gone. */
+/* Are all ranks in the same step? If not the exchange fails, and may be freed. */
 bool symm__ledger_check_step(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                              const struct symm_relay_head *head, int rank);
 /* The parts of an UP from the child at `child`; false: it is none. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ledger_step.c - one exchange goes on, and ends: see ledger.h.
+ * ledger_step.c - how one exchange goes on, and ends: see ledger.h.
  *
  * Data of UP and ALL: the list of leaders, then for each part a record (struct symm_relay_record)
  * and its bytes, padded to 8.
@@ -79,7 +79,7 @@ void symm__ledger_finish(struct symm_ledger *ledger, struct symm_ledger_exchange
         return;
     x->verdict = why ? symm__relay_keep(why)
                      : symm__relay_step(SYMM_RELAY_GO, x->tag, x->sequence);
-    if (!x->verdict) /* no memory: it is decided again by what comes next */
+    if (!x->verdict) /* no memory: the next message decides again */
         return;
     x->tell_by = symm__now() + KEEP_SECONDS;
     if (x->place > 0 || ledger->keep(ledger->user, x->verdict, &x->kept))
@@ -170,7 +170,8 @@ void symm__ledger_fail(struct symm_ledger *ledger, struct symm_ledger_exchange *
 
 /* ---- Parts ------------------------------------------------------------------------ */
 
-/* A message with the parts that `all` or not yet `sent` are; NULL: none, or no memory. */
+/* A message with all parts (`all`), or with those that were not sent; NULL: none, or no
+ * memory. */
 static struct symm_relay_message *bundle(struct symm_ledger_exchange *x,
                                          enum symm_relay_kind kind, bool again)
 {

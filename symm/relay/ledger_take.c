@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ledger_take.c - which exchanges are not over, and what messages do to them: see ledger.h.
- * What came from a link is checked here before it is used.
+ * What a link has received is checked here before it is used.
  */
 #include "relay/ledger_private.h"
 
@@ -83,8 +83,8 @@ static int subtree(int place, int count)
     return all;
 }
 
-/* The exchange of a message with a list; made if it is not there. NULL: the list is none, or no
- * memory. */
+/* The exchange of a message with a list; made if there is none. NULL: the list is not valid, or
+ * no memory. */
 static struct symm_ledger_exchange *
 exchange_of(struct symm_ledger *ledger, const struct symm_relay_message *message)
 {
@@ -138,8 +138,8 @@ static void answer(struct symm_ledger *ledger, int from, int leader,
 }
 
 /*
- * The leader comes with an exchange. One of this number, or a later one of the tag, may have
- * failed already; so may the step that led to this one.
+ * A leader begins an exchange. Has the exchange of this number, or a later one of the tag, failed
+ * already, or the step that led to this one? Then the leader is told.
  */
 static bool came_late(struct symm_ledger *ledger,
                       const struct symm_relay_message *message)
@@ -193,7 +193,7 @@ static bool take_part(struct symm_ledger *ledger, struct symm_relay_message *mes
                                           .bytes = message->head.bytes - at};
         x->got++;
     }
-    /* Said again to a relay that is new, whose parent had all before. */
+    /* The PART was sent again, to a relay that is new and has ALL from its parent already. */
     if (x->all && !x->have)
         ledger->to_leader(ledger->user, symm__ledger_leader_of(x), x->all);
     if (symm__ledger_check_step(ledger, x, &message->head, message->head.from))
@@ -201,7 +201,7 @@ static bool take_part(struct symm_ledger *ledger, struct symm_relay_message *mes
     return true;
 }
 
-/* The place below this one of a host that reports to it; -1: it has none. */
+/* The place of a host that reports to this one; -1: it has none. */
 static int place_below(const struct symm_ledger *ledger,
                        const struct symm_ledger_exchange *x, int host)
 {
@@ -267,7 +267,7 @@ static bool take_have(struct symm_ledger *ledger, int from,
         answer(ledger, from, head->from, outcome);
         return true;
     }
-    if (!x) /* its PART or UP was refused, or is on its way again */
+    if (!x) /* its PART or UP was refused, or is being sent again */
         return true;
     if (from < 0) {
         x->have = x->have || symm__ledger_leader_of(x) == head->from;
@@ -306,7 +306,8 @@ static bool take_verdict(struct symm_ledger *ledger, int from,
     }
     if (!x)
         return head->kind != SYMM_RELAY_FAIL;
-    /* GO of any host says that all have all; a FAIL comes from the root alone. */
+    /* A GO from any host means that all have all; a FAIL counts only from the parent, which has
+     * it from the root. */
     if (head->kind != SYMM_RELAY_GO && !symm__ledger_is_parent(ledger, x, from))
         return false;
     symm__ledger_finish(ledger, x, head->kind == SYMM_RELAY_GO ? NULL : message);

@@ -11,7 +11,7 @@
 #include "util/clock.h"
 #include "util/status.h"
 
-#define LOOK_SECONDS 0.05 /* between two looks for exchanges that wait for each other */
+#define LOOK_SECONDS 0.05  /* between two searches for deadlocks of exchanges */
 #define KEEP_AGAIN   0.002 /* between two tries to keep a verdict */
 
 /* ---- Connections and ends ---------------------------------------------------------------- */
@@ -30,7 +30,7 @@ void symm__ledger_resend(struct symm_ledger *ledger, int host)
     }
 }
 
-/* If that host was on the way to the root, which may have said GO. */
+/* Asks the root itself if that host was on the path to it: the root may have sent GO. */
 static void ask_root(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                      int host)
 {
@@ -46,7 +46,7 @@ static void ask_root(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
         symm__ledger_to_place(ledger, x, 0, x->gave_up);
 }
 
-/* A host that an exchange counts on is gone: must it fail? */
+/* A host that an exchange needs is gone: must the exchange fail? */
 static bool must_fail(const struct symm_ledger *ledger,
                       const struct symm_ledger_exchange *x, int host)
 {
@@ -55,7 +55,8 @@ static bool must_fail(const struct symm_ledger *ledger,
 
         if (symm__ledger_host_at(ledger, x->leaders, p) != host)
             continue;
-        if (symm__ledger_in_subtree(x->place, p)) /* no verdict can come from there */
+        /* below the host that is gone: no verdict can come from there */
+        if (symm__ledger_in_subtree(x->place, p))
             return p == 0 || !x->asks;
         if (x->place > 0) /* the root decides */
             return false;
@@ -122,7 +123,7 @@ void symm__ledger_rank_gone(struct symm_ledger *ledger, int rank, const char *ho
 
 /* ---- Time ------------------------------------------------------------------------------- */
 
-/* Is there a leader that has come to `in`, and not to `to`, which waits for it? -1: none. */
+/* A leader that is in exchange `in`, while exchange `to` waits for it; -1: none. */
 static int waits_for(const struct symm_ledger *ledger,
                      const struct symm_ledger_exchange *to,
                      const struct symm_ledger_exchange *in)
@@ -141,8 +142,9 @@ static int waits_for(const struct symm_ledger *ledger,
 }
 
 /*
- * Is it certain that no leader has left it with GO? Then this host's leader has all, which this
- * relay knows: it passed all on itself, or the leader has said so since this relay serves.
+ * Is it certain that no leader has left the exchange with GO? After a GO this host's leader has
+ * all bytes, and this relay knows that: it passed them on itself, or the leader has reported it
+ * since this relay serves.
  */
 static bool waits(const struct symm_ledger *ledger,
                   const struct symm_ledger_exchange *x, double now)
@@ -174,7 +176,7 @@ static bool find_deadlock(struct symm_ledger *ledger, double now)
     return false;
 }
 
-/* Tells verdicts that are kept by now. */
+/* Sends verdicts that all ranks of this host have by now. */
 static double tell_kept(struct symm_ledger *ledger, double now)
 {
     struct symm_ledger_exchange *next;

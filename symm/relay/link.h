@@ -5,7 +5,8 @@
  * Messages are queued without limit and leave in order; nothing here waits. A message is cut into
  * packets of tcp.h, each with a keyed hash; the first of a message begins with its head. What
  * comes is checked for magic, version, kind and size; what its data mean is not. A message that
- * comes in has at most twice the memory that its bytes so far need, whatever its head says.
+ * is being received has at most twice the memory that its bytes so far need, whatever its head
+ * says.
  */
 #ifndef SYMM_RELAY_LINK_H
 #define SYMM_RELAY_LINK_H
@@ -37,9 +38,10 @@ void symm__relay_link_close(struct symm_relay_link *link); /* also of a zeroed o
 bool symm__relay_link_send(struct symm_relay_link *link,
                            struct symm_relay_message *message);
 bool symm__relay_link_owes(const struct symm_relay_link *link);
-/* Sends what goes. OK: all; AGAIN: some is left; else the connection is of no more use. */
+/* Sends what the socket takes. OK: all; AGAIN: some is left; else the connection is of no more
+ * use. */
 enum symm_seqpacket symm__relay_link_flush(struct symm_relay_link *link);
-/* OK: *message came whole, and is the caller's. */
+/* OK: *message is complete, and the caller's. */
 enum symm_seqpacket symm__relay_link_recv(struct symm_relay_link *link,
                                           struct symm_relay_message **message);
 

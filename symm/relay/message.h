@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * message.h - what the relays of hosts, and the ranks of a host and its relay, say to each other.
+ * message.h - the messages between relays of hosts, and between a relay and the ranks of its
+ * host.
  *
  * A message is a head and data. It is not changed once it is made, so several links may send one
  * message: it is counted. Data of an exchange begin with the list of its leaders: the world rank of
- * the lowest member on each host, one int32 a host in the order of hosts. The leader speaks for
- * its host.
+ * the lowest member on each host, one int32 a host in the order of hosts. The leader acts for its
+ * host.
  */
 #ifndef SYMM_RELAY_MESSAGE_H
 #define SYMM_RELAY_MESSAGE_H
@@ -34,8 +35,8 @@ enum symm_relay_kind {
     SYMM_RELAY_NOTICE, /* a team has failed: to all; a sentence */
     SYMM_RELAY_DEAD,   /* `rank` has died; status != 0: has finalized: to all */
     SYMM_RELAY_GONE, /* of host `rank` no rank is left: to all; status: enum symm_relay_loss */
-    /* rank to relay: it finalizes. Relay to its neighbours: so does its rank; status: another rank
-     * of the host lives, and serves next. */
+    /* rank to relay: the rank finalizes. Relay to its neighbours: the relay's rank finalizes;
+     * status: another rank of the host lives, and serves next. */
     SYMM_RELAY_LEAVE,
     /* Of the bootstrap (bootstrap/tree.h): */
     SYMM_RELAY_JOIN,  /* to rank 0's host: the entries of this one */
@@ -54,7 +55,7 @@ struct symm_relay_head {
     uint32_t sequence;
     int32_t from;     /* host, or rank of a leader */
     int32_t status;   /* symm_status */
-    int32_t rank;     /* whom it is about: GIVE_UP, FAIL, NOTICE: who found it */
+    int32_t rank;     /* that it is about; GIVE_UP, FAIL, NOTICE: that found it */
     uint32_t leaders; /* of the list */
     /* FAIL: the highest number of the tag that is known to have failed. LEAVE of a relay to a rank:
      * 1: some neighbour was never connected, and does not know that the host's ranks leave. */
@@ -94,11 +95,12 @@ uint64_t symm__relay_most(enum symm_relay_kind kind);
  * than a message of the kind may have. */
 struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
                                                uint64_t bytes);
-/* For a message that comes in pieces, and is its caller's alone: it moves, with its head and data, to where
- * there is room for so many bytes. NULL makes a new one. Returns NULL: no memory, `message` stays. */
+/* Gives a message that is received in pieces, and is the caller's alone, room for so many bytes;
+ * it moves with its head and data. NULL makes a new one. Returns NULL: no memory, `message`
+ * stays. */
 struct symm_relay_message *symm__relay_grow(struct symm_relay_message *message,
                                             uint64_t room);
-/* Of an exchange, without data. */
+/* A message of an exchange, without data. */
 struct symm_relay_message *symm__relay_step(enum symm_relay_kind kind, uint64_t tag,
                                             uint32_t sequence);
 /* The same with the list of leaders, and `more` bytes after it, which are the caller's. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * news.c - reports that go to all hosts: NOTICE, DEAD, GONE and CELL (board.c). Each relay passes
- * on those that it did not know, so they end. Ends that connect later get NOTICEs that were kept,
- * and the state of ranks and hosts.
+ * on only what it did not know, so that no report circulates for ever. Ends that connect later
+ * get the NOTICEs that were kept, and the state of ranks and hosts.
  */
 #include <stdio.h>
 #include <string.h>
@@ -175,7 +175,7 @@ void symm__relay_note_gone(struct symm_relay *relay,
         return;
     relay->gone[host] = relay->any_gone = true;
     relay->left[host] = left;
-    /* relaxed: who asks has seen a state that is set below */
+    /* relaxed: a reader has acquired a state that is set below */
     __atomic_store_n(&relay->silent[host], loss == SYMM_RELAY_HOST_SILENT,
                      __ATOMIC_RELAXED);
     relay->any_left = relay->any_left || left;
@@ -195,7 +195,7 @@ void symm__relay_note_gone(struct symm_relay *relay,
         return;
     if (!left)
         symm__relay_settle(relay);
-    /* Who has tried to connect there has waited already. */
+    /* A host that has tried to connect there has waited already. */
     relay->attach_at = symm__now() + (left && from ? ATTACH_SECONDS : 0);
     relay->probe_at = relay->attach_at + ORPHAN_SECONDS;
     symm__relay_fail_gone(relay, host);

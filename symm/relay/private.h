@@ -2,8 +2,7 @@
 /*
  * private.h - the state of a relay: what the files of this room share.
  *
- * All is guarded by `lock`, which the thread gives back while it polls, except what is marked
- * atomic.
+ * `lock` guards all but what is marked atomic; the thread releases it while it polls.
  */
 #ifndef SYMM_RELAY_PRIVATE_H
 #define SYMM_RELAY_PRIVATE_H
@@ -23,18 +22,18 @@
 
 /* Why no rank of a host is left. */
 enum symm_relay_loss {
-    SYMM_RELAY_HOST_DIED,  /* nobody listens there */
+    SYMM_RELAY_HOST_DIED,  /* no process listens there */
     SYMM_RELAY_HOST_LEFT,  /* the same, and all have finalized */
     SYMM_RELAY_HOST_SILENT /* it does not answer */
 };
 
-/* Whom a connection leads to. */
+/* Which two ends a connection has. */
 enum symm_relay_end {
     SYMM_RELAY_TO_RELAY, /* this rank's, to its host's relay */
     SYMM_RELAY_TO_HOST,  /* the relay's, to a lower host */
     SYMM_RELAY_OF_HOST,  /* to the relay, of a higher host, */
     SYMM_RELAY_OF_RANK,  /* of a rank of this host */
-    SYMM_RELAY_PROBE /* to a higher host that was lost: does anybody listen there? */
+    SYMM_RELAY_PROBE /* to a higher host that was lost: does a process listen there? */
 };
 
 enum symm_relay_stage {
@@ -52,13 +51,13 @@ struct symm_relay_connection {
     int fd;
     int fd_slot;     /* in relay->fds; -1: none */
     bool doomed;     /* to be closed by the sweep */
-    bool after_loss; /* to an end that was lost, and had not said that it leaves */
+    bool after_loss; /* to an end that was lost, and had not sent LEAVE */
     double
         at; /* WAITING: the next try; CONNECTING, ASKED: it is given up; OPEN: since then */
     double pause;  /* before the next try */
     double since;  /* the first try that has not succeeded; 0: none */
     char why[64];  /* the last one failed, */
-    bool stranger; /* since what answered does not know the key */
+    bool stranger; /* because what answered does not know the key */
     int refused;   /* tries in a row that found no listener */
     struct symm_auth auth;
     struct symm_relay_link link;
@@ -80,7 +79,7 @@ enum symm_relay_call_state {
 /* The exchange that the rank's own thread waits for. */
 struct symm_relay_call {
     enum symm_relay_call_state state;
-    bool have_due; /* HAVE is to be said */
+    bool have_due; /* HAVE must be sent */
     bool failed;   /* before it began: this rank may be no leader, and gives no PART */
     struct symm_relay_message *part, *all, *give_up, *fail; /* counted */
 };
@@ -114,7 +113,7 @@ struct symm_relay {
     bool *
         changes; /* [hosts]: its relay has finalized, and the next one has not connected */
     bool *met;    /* [hosts]: its relay has been connected, whichever rank's it was */
-    bool *silent; /* [hosts], atomic: gone, since it does not answer */
+    bool *silent; /* [hosts], atomic: gone because it does not answer */
     bool any_gone, any_left;
     uint8_t *state;   /* [ranks], atomic: enum symm_relay_state */
     bool *hung_up;    /* [local_size]: that rank's socket has hung up */
@@ -166,7 +165,7 @@ void symm__relay_boards_close(struct symm_relay *relay);
 /* An open connection of that end; NULL: none. */
 struct symm_relay_connection *symm__relay_find(struct symm_relay *relay,
                                                enum symm_relay_end end, int id);
-/* The connection to relay, host or probe is to be made, if it is not there already. */
+/* Makes the connection to relay, host or probe, unless there is one already. */
 void symm__relay_want(struct symm_relay *relay, enum symm_relay_end end, int id,
                       double at);
 void symm__relay_queue(struct symm_relay_connection *connection,
@@ -174,7 +173,7 @@ void symm__relay_queue(struct symm_relay_connection *connection,
 /* Gives what is queued to the kernel: true: all of it, or the connection is lost. */
 bool symm__relay_write_out(struct symm_relay_connection *connection);
 void symm__relay_doom(struct symm_relay_connection *connection);
-/* Closes doomed connections; may bring about others. */
+/* Closes doomed connections, which may doom others. */
 void symm__relay_sweep(struct symm_relay *relay);
 /* Fills polls, symm__relay_watched() of them; *due becomes earlier. */
 size_t symm__relay_watch(struct symm_relay *relay, struct pollfd *polls, double *due);
@@ -182,7 +181,7 @@ size_t symm__relay_watched(const struct symm_relay *relay);
 void symm__relay_move(struct symm_relay *relay, const struct pollfd *polls,
                       size_t count);
 bool symm__relay_accept_begin(struct symm_relay *relay);
-/* Exchanges that were given up fail, if the host above is not reached. True: one is not. */
+/* Fails exchanges that were given up if the host above cannot be reached. True: one cannot. */
 bool symm__relay_report_cuts(struct symm_relay *relay);
 void symm__relay_connections_close(struct symm_relay *relay);
 /* Does any connection still have something to send? */
@@ -196,72 +195,76 @@ void symm__relay_queue_plain(struct symm_relay_connection *to,
 void symm__relay_set_state(struct symm_relay *relay, int rank,
                            enum symm_relay_state state);
 void symm__relay_send_news(struct symm_relay *relay, struct symm_relay_connection *to);
-/* Neighbours have changed without notice, and those of now may not know this relay. */
+/* To be called when neighbours have changed without notice: the present ones may not know this
+ * relay. */
 void symm__relay_settle(struct symm_relay *relay);
 void symm__relay_note_gone(struct symm_relay *relay,
                            const struct symm_relay_connection *from, int host,
                            enum symm_relay_loss loss);
 void symm__relay_rank_died(struct symm_relay *relay, int rank);
-/* False: it is none that a relay sends. */
+/* False: no relay sends such a message. */
 bool symm__relay_hear_news(struct symm_relay *relay,
                            const struct symm_relay_connection *from,
                            struct symm_relay_message *message);
-/* Nobody listens at that host, or it is silent. */
+/* No process listens at that host, or it is silent. */
 void symm__relay_host_gone(struct symm_relay *relay, int host,
                            enum symm_relay_loss loss);
-/* Exchanges that began after the host had gone. */
+/* Fails exchanges that began after the host had gone. */
 void symm__relay_fail_gone(struct symm_relay *relay, int host);
 void symm__relay_keep_news(struct symm_relay *relay,
                            struct symm_relay_message *message);
-/* News of this relay or of a connection: to all that do not know it. from: NULL: own. */
+/* Sends a report of this relay (from NULL) or of a connection to all that do not know it. */
 void symm__relay_spread(struct symm_relay *relay,
                         const struct symm_relay_connection *from,
                         struct symm_relay_message *message);
 
 /* leave.c */
-/* Of a relay to a rank of its host. */
+/* Queues a relay's LEAVE to a rank of its host. */
 void symm__relay_queue_leave(struct symm_relay_connection *to, int rank, bool untold);
-/* Is the rank at that place of this host another one, that has not gone? */
+/* Is the rank at that place of this host another rank than this one, and not gone? */
 bool symm__relay_lives_on(const struct symm_relay *relay, int place);
 /* Will another rank of this host serve? */
 bool symm__relay_has_successor(const struct symm_relay *relay);
 bool symm__relay_hear_leave(struct symm_relay *relay,
                             struct symm_relay_connection *from,
                             struct symm_relay_message *message);
-/* Does this host attach to this one in the tree of the world, and is not connected? */
+/* Should that host be attached to this one in the tree of the world, and is not connected? */
 bool symm__relay_is_missing(struct symm_relay *relay, int host);
 /* Is there a neighbour in the tree of the world that never was connected to this relay? */
 bool symm__relay_has_untold(struct symm_relay *relay);
 void symm__relay_send_left(struct symm_relay *relay, struct symm_relay_connection *to);
-/* Is there anybody to whom a relay that finalizes has yet to say so? */
+/* Is there an end that a relay which finalizes has yet to tell so? */
 bool symm__relay_is_settling(struct symm_relay *relay);
-/* The rank finalizes, and has said so to all that it can. */
+/* The rank finalizes, and has told so to all ends that it can reach. */
 bool symm__relay_may_stop(struct symm_relay *relay);
 void symm__relay_leave_begin(struct symm_relay *relay);
 
 /* roles.c */
-/* A connection is open: says what its other end must know. */
+/* A connection has opened: sends what its other end must know. */
 void symm__relay_opened(struct symm_relay *relay,
                         struct symm_relay_connection *connection);
-/* It has closed, and was open since `opened`. */
+/* A connection that was open since `opened` has closed. */
 void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
                       double opened);
-/* Nobody listens at that host: have its ranks finalized, as far as this end can know? */
+/* No process listens at that host: have its ranks finalized, as far as this end can know? */
 bool symm__relay_has_left(const struct symm_relay *relay,
                           const struct symm_relay_connection *c);
-/* A message has come; false: the connection is to be closed. */
+/* Takes a message that has arrived; false: the connection is to be closed. */
 bool symm__relay_hear(struct symm_relay *relay,
                       struct symm_relay_connection *connection,
                       struct symm_relay_message *message);
-/* A message of this rank's own, to its relay: by itself or by the connection. */
+/* Gives a message of this rank to its relay: directly if this rank is the relay, else by the
+ * connection. */
 void symm__relay_say(struct symm_relay *relay, struct symm_relay_message *message);
-/* The call's messages, again: to a relay that is new. */
+/* Sends the call's messages again, to a relay that is new. */
 void symm__relay_call_say(struct symm_relay *relay);
-/* What the call owes its relay: not said while the ledger works. */
+/* Sends what the call still owes its relay. Not to be called by functions of the ledger. */
 void symm__relay_call_step(struct symm_relay *relay);
-/* The ranks whose sockets have hung up; begins to serve if all lower ones have. */
+/* Notes the ranks whose sockets have hung up; begins to serve if those of all lower ranks
+ * have. */
 void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *polls);
-/* Before polling: connections that must be there, messages that are due; *due becomes earlier. */
+/* To be called before polling: makes connections that are needed, sends messages that are due;
+ * *due becomes earlier. */
 void symm__relay_tend(struct symm_relay *relay, double *due);
 void symm__relay_roles_open(struct symm_relay *relay);
 

@@ -2,11 +2,11 @@
 /*
  * relay.h - a rank's access to the other hosts of its job, for its context's life.
  *
- * Each rank of a job over several hosts has one thread here. That of the lowest living rank of a
- * host is its relay: it alone holds connections to relays of other hosts, and serves whatever
- * its rank's program does. The other ranks hold one connection to it. All ranks of a host hold
- * one listener, so when the relay's rank dies or finalizes the next one serves at the same
- * address, and all ends connect again (ledger.h says what they repeat).
+ * Each rank of a job over several hosts has one thread here. The thread of the lowest living rank
+ * of a host is its relay: it alone holds connections to relays of other hosts, and it serves
+ * whatever its rank's program does. The other ranks hold one connection to it. All ranks of a
+ * host hold one listener, so when the relay's rank dies or finalizes the next one serves at the
+ * same address, and all ends connect again (ledger.h says what they repeat).
  *
  * The higher host connects to the lower. In the tree of the world each host attaches to its nearest
  * living ancestor (tree.h); deaths and failures go over it to all hosts. Exchanges of a team go
@@ -15,7 +15,7 @@
  * Guarantees: an exchange ends by its deadline and one second, with one outcome on all hosts that
  * can be reached; a rank's death is known on all hosts soon after the kernel has closed its
  * sockets; each end has proved that it knows the job's key, and each packet carries a keyed hash.
- * A host that says nothing for half a minute counts as gone.
+ * A host that does not answer for half a minute counts as gone.
  * Refuses: strangers, messages of other versions, members that are in different steps.
  */
 #ifndef SYMM_RELAY_RELAY_H
@@ -42,10 +42,11 @@ struct symm_relay_host {
 struct symm_relay_config {
     int rank, ranks;                  /* of the world */
     int host, hosts;                  /* numbered by their lowest ranks; hosts >= 2 */
-    const int32_t *host_of;           /* [ranks]; borrowed while the relay lives, */
-    const struct symm_relay_host *at; /* [hosts]; so is this, */
-    const int *local; /* [local_size]: ranks of this host, ascending; this, */
-    /* and this: a socket to each that hangs up when the rank ends or finalizes; -1: own. */
+    /* These four are borrowed while the relay lives. */
+    const int32_t *host_of;           /* [ranks] */
+    const struct symm_relay_host *at; /* [hosts] */
+    const int *local;                 /* [local_size]: ranks of this host, ascending */
+    /* [local_size]: a socket to each, which hangs up when the rank ends or finalizes; -1: own. */
     const int *local_fd;
     int local_size;
     int listener;       /* shared by all ranks of this host; taken, also on error */
@@ -56,8 +57,8 @@ symm_status symm__relay_open(const struct symm_relay_config *config,
                              struct symm_relay **relay) SYMM_MUST_CHECK;
 /* A rank of this host has died: the kernel says so before it hangs up the rank's socket. */
 void symm__relay_saw_death(struct symm_relay *relay, int rank);
-/* Says that this rank finalizes, waits at most a second for that to be heard, ends the thread.
- * NULL is allowed. */
+/* Tells the relay that this rank finalizes, waits at most a second until that has arrived, ends
+ * the thread. NULL is allowed. */
 void symm__relay_close(struct symm_relay *relay);
 /* After fork, in the child: frees memory, and touches no thread or connection. */
 void symm__relay_abandon(struct symm_relay *relay);
@@ -107,7 +108,7 @@ symm_status symm__relay_exchange(struct symm_relay *relay,
                                  struct symm_relay_result *result) SYMM_MUST_CHECK;
 void symm__relay_result_finish(struct symm_relay_result *result);
 
-/* Tells all hosts that a team has failed. At once or never: may be said under any lock. */
+/* Tells all hosts that a team has failed. Never waits, so it may be called under any lock. */
 void symm__relay_notify(struct symm_relay *relay, uint64_t tag, symm_status status,
                         const char *sentence);
 #define SYMM_RELAY_REPORTS 16 /* of different teams that are remembered */
@@ -125,8 +126,8 @@ bool symm__relay_reported(struct symm_relay *relay, uint64_t tag,
 /*
  * A board is a table of one cell for each rank of the job, the same one on all hosts: what a rank
  * writes into its own cell of the board `tag` reaches all ranks, also if it dies meanwhile and
- * any rank that lives has read it. Only a rank's newest version counts. So many boards are kept,
- * those that were written to last.
+ * any rank that lives has read it. Only a rank's newest version counts. SYMM_RELAY_BOARDS are
+ * kept, those that were written to last.
  */
 #define SYMM_RELAY_BOARDS 8
 symm_status symm__relay_write(struct symm_relay *relay, uint64_t tag, uint32_t version,
@@ -142,7 +143,7 @@ enum symm_relay_state { SYMM_RELAY_ALIVE, SYMM_RELAY_DIED, SYMM_RELAY_FINALIZED 
 
 /* What is known of a rank of another host: two loads. */
 enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank);
-/* Is that host taken for dead because it says nothing? It may live, cut off from this one. */
+/* Is that host taken for dead because it does not answer? It may live, cut off from this one. */
 bool symm__relay_is_silent(const struct symm_relay *relay, int host);
 
 #endif

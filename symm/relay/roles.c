@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* roles.c - what a relay and its clients do with messages, and who is the relay. */
+/* roles.c - what a relay and its clients do with messages, and which rank is the relay. */
 #include <poll.h>
 #include <stdio.h>
 
@@ -8,8 +8,8 @@
 
 #define AGAIN_SECONDS 0.002 /* after a connection was lost */
 #define PROBE_SECONDS 0.02 /* for a higher host to connect again, before it is probed */
-#define LOOK_SECONDS  0.1  /* between two looks for hosts that are not reached */
-#define HEARD_SECONDS 0.05 /* for a rank of this host that is connected to say all */
+#define LOOK_SECONDS  0.1  /* between two searches for hosts that cannot be reached */
+#define HEARD_SECONDS 0.05 /* for a rank that has connected to send all it has */
 
 static struct symm_relay_connection *to_host_of(struct symm_relay *relay, int host)
 {
@@ -43,7 +43,7 @@ static bool is_call(const struct symm_relay *relay,
            call->part->head.sequence == message->head.sequence;
 }
 
-/* ALL, GO or FAIL of the relay for this rank. */
+/* Takes ALL, GO or FAIL that the relay has for this rank. */
 static void call_hear(struct symm_relay *relay, struct symm_relay_message *message)
 {
     struct symm_relay_call *call = &relay->call;
@@ -143,7 +143,8 @@ static const char *absent(void *user, int rank)
     }
 }
 
-/* What is queued at the end of a turn goes out in no order: so it is written at once. */
+/* Messages queued in a turn go out in no order among connections: so the verdict is written at
+ * once. */
 static bool keep_verdict(void *user, struct symm_relay_message *verdict, int *kept)
 {
     struct symm_relay *relay = user;
@@ -157,7 +158,7 @@ static bool keep_verdict(void *user, struct symm_relay_message *verdict, int *ke
             continue;
         }
         if (!c || c->stage != SYMM_RELAY_OPEN || c->doomed) {
-            *kept = i; /* it is written again when the rank is back */
+            *kept = i; /* written again when the rank has connected again */
             return false;
         }
         if (*kept == i)
@@ -284,7 +285,8 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
 bool symm__relay_has_left(const struct symm_relay *relay,
                           const struct symm_relay_connection *c)
 {
-    /* One that was not connected has left unheard if the job ends. */
+    /* At a job's end a host that was not connected may have left without this one hearing of
+     * it. */
     return relay->changes[c->id] || (!c->after_loss && relay->any_left);
 }
 
@@ -306,7 +308,7 @@ void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
     else if (end == SYMM_RELAY_OF_HOST && !relay->gone[id])
         symm__relay_want(relay, end = SYMM_RELAY_PROBE, id, now + PROBE_SECONDS);
     again = symm__relay_find(relay, end, id);
-    /* The other end may not have had it yet, and so may have left without a word. */
+    /* The other end may not have had it yet, and so may have left without telling this one. */
     if (again)
         again->after_loss = now - opened >= SYMM_RELAY_EXPECT;
 }
@@ -361,10 +363,10 @@ static void begin_to_serve(struct symm_relay *relay)
 
         if (relay->hung_up[i] && symm__relay_state(relay, rank) == SYMM_RELAY_ALIVE)
             symm__relay_rank_died(relay, rank);
-        if (i < relay->place) /* one that finalized has told the neighbours */
+        if (i < relay->place) /* a rank that finalized has told the neighbours */
             relay->after_death = symm__relay_state(relay, rank) != SYMM_RELAY_FINALIZED;
     }
-    /* Nor have the neighbours heard what this rank had to report. */
+    /* The neighbours do not know either what this rank had to report. */
     relay->after_death = relay->after_death || relay->untold || relay->news_count > 0;
     symm__relay_call_say(relay);
     if (relay->leaving)
@@ -393,7 +395,8 @@ static void sooner(double *due, double at)
         *due = at;
 }
 
-/* The tree of the world: the host above, and those below that have not come. */
+/* The tree of the world: connects to the host above, and probes hosts below that have not
+ * connected. */
 static void tend_tree(struct symm_relay *relay, double now, double *due)
 {
     int above;
@@ -423,7 +426,7 @@ static void tend_tree(struct symm_relay *relay, double now, double *due)
         sooner(due, relay->probe_at);
 }
 
-/* Ranks of this host that have finalized while others go on. */
+/* Announces ranks of this host that have finalized while others go on. */
 static void announce(struct symm_relay *relay)
 {
     relay->announce_at = 0;

@@ -12,7 +12,7 @@
 #include "util/clock.h"
 #include "util/thread.h"
 
-#define LEAVE_SECONDS  1.0 /* for LEAVE to be heard */
+#define LEAVE_SECONDS  1.0 /* for LEAVE to arrive */
 #define LINGER_SECONDS 0.1 /* for other ends to read all and close */
 #define IDLE_SECONDS   10.0
 
@@ -79,8 +79,8 @@ static void turn(struct symm_relay *relay)
     symm__relay_take_hang_ups(relay, relay->polls + 1);
 }
 
-/* What was sent is read by the other ends before they see the end: a close with unread bytes
- * would take it from them. */
+/* Lets the other ends read what was sent before they see the end: a close while bytes are unread
+ * here would discard it. */
 static void linger(struct symm_relay *relay)
 {
     double until = symm__now() + LINGER_SECONDS;
