@@ -17,7 +17,8 @@ struct symm_consensus *symm__consensus_page(const symm_team *team, int member)
                 ->agreement[team->slot];
 }
 
-/* Does a live team of mine use it, or is it one that was shrunk? */
+/* Does a live team of this rank use the word, or did one that was shrunk? shrunk: the word of such
+ * a team counts as free. */
 static bool is_used(const symm_ctx *ctx, uint32_t consensus_word, bool shrunk)
 {
     uint64_t word = __atomic_load_n(

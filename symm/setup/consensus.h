@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * consensus.h - the word by which the members of a team agree on its survivors
- * (team_shrink.c), and the page on which each of them says what it proposes.
+ * (team_shrink.c), and the page in which each of them writes what it proposes.
  *
  * The word is in the control page of the team's first member; the place is given when the
  * team is made, and used for another team only when all others were used.
@@ -21,12 +21,12 @@ enum symm_consensus_phase {
 /* The word of this step: the team's uid, the attempt, the proposer's team rank, the phases. */
 uint64_t symm__consensus_word(const symm_team *team, uint32_t attempt, int proposer,
                               uint32_t phases);
-/* What a member on this host says of the team. */
+/* What a member on this host has written about the team. */
 struct symm_consensus *symm__consensus_page(const symm_team *team, int member);
-/* Where a new team's word will be, before its start; only what its first member says
- * counts. */
+/* Chooses where a new team's word will be, before the team's start; only the first member's
+ * choice counts. */
 uint64_t symm__shrink_prepare(symm_team *team);
-/* What its first member said. */
+/* Takes the first member's choice. */
 symm_status symm__shrink_adopt(symm_team *team,
                                uint32_t consensus_word) SYMM_MUST_CHECK;
 

@@ -3,7 +3,7 @@
  * cost_table_load.c - see cost_table_load.h.
  *
  * The file is read once, by symm_init. What its ranks have read is compared by hash in the
- * handshake, so that the choices made by it are equal on all of them.
+ * handshake, so that the choices made by the table are equal on all of them.
  */
 #include "setup/cost_table_load.h"
 

@@ -66,14 +66,14 @@ size_t symm__handshake_bytes(const struct symm_handshake *handshake)
     return count;
 }
 
-/* What a rank sent, once its form was checked; of the engine only what it sent. */
+/* What a rank sent, once its form was checked; the engine's part only as far as it was sent. */
 static const struct symm_handshake *of(const struct symm_oob_message *messages,
                                        int rank)
 {
     return messages[rank].bytes;
 }
 
-/* Settings of two ranks that must be alike. */
+/* Compares the settings of two ranks that must be equal. */
 static symm_status check_settings(const struct symm_handshake *a, int first,
                                   const struct symm_handshake *b, int second)
 {
@@ -141,7 +141,7 @@ static int owner_compare(const void *left, const void *right)
     return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
-/* The first two ranks on one device: the one with the lowest higher rank. */
+/* Finds two ranks on one device: of all pairs the one with the lowest higher rank. */
 static bool find_shared(const struct owner *sorted, int count, int *one, int *other)
 {
     bool found = false;
@@ -197,7 +197,7 @@ symm_status symm__handshake_reach(const symm_ctx *ctx,
     return ctx->ops->reachable(ctx->backend, ctx->rank, &theirs, rank);
 }
 
-/* What a rank sent of its engine, the zeros at its end too. */
+/* What a rank sent of its engine, with the zeros at the end that were not sent. */
 static struct symm_engine_handshake engine_of(const void *arg, int rank)
 {
     const struct symm_oob_message *message =
@@ -211,8 +211,8 @@ static struct symm_engine_handshake engine_of(const void *arg, int rank)
     return engine;
 }
 
-/* The form of a message, of which nothing is used before. Its zeros come back as far as to the engine:
- * of a thousand ranks they are a megabyte. */
+/* Checks the form of a message before anything in it is used. Restores the zeros that were not
+ * sent only up to the engine's part: for a thousand ranks the rest would be a megabyte. */
 static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *message,
                               int rank)
 {
@@ -239,7 +239,7 @@ static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *mess
     return SYMM_OK;
 }
 
-/* What follows from all of them. *alike: all machines are of one kind. */
+/* Sets in ctx what follows from all handshakes. *alike: all machines are of one kind. */
 static void take_all(symm_ctx *ctx, const struct symm_oob_message *messages,
                      bool *alike)
 {

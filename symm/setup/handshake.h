@@ -29,13 +29,14 @@ struct symm_handshake {
 };
 
 struct symm_handshake symm__handshake(const symm_ctx *ctx);
-/* How many bytes of it are sent: without the zeros at its end, since each rank gets all ranks'. */
+/* How many bytes of the handshake are sent: not the zeros at its end, since each rank gets those
+ * of all ranks. */
 size_t symm__handshake_bytes(const struct symm_handshake *handshake);
-/* Do all ranks' handshakes fit mine? Then what follows from all of them is set in ctx. The messages
- * may be moved. */
+/* Do all ranks' handshakes fit this rank's? Then sets in ctx what follows from all of them. The
+ * messages may be moved. */
 symm_status symm__handshake_check(symm_ctx *ctx,
                                   struct symm_oob_message *messages) SYMM_MUST_CHECK;
-/* After it: can my device reach that rank's memory? */
+/* After symm__handshake_check: can this rank's device reach that rank's memory? */
 symm_status symm__handshake_reach(const symm_ctx *ctx,
                                   const struct symm_oob_message *message,
                                   int rank) SYMM_MUST_CHECK;

@@ -4,8 +4,8 @@
  *
  * symm_init: job -> backend -> bootstrap -> places of all ranks -> control page and liveness ->
  * one exchange with all ranks (backend, device and settings compared, control pages and process
- * handles passed) -> domains of ranks whose memory can be mapped -> address space for those of the
- * own -> world team.
+ * handles passed) -> domains of ranks whose memory can be mapped -> address space for the heaps
+ * of this rank's domain -> world team.
  * Each step that can fail locally fails before the next exchange, so that every rank learns
  * of it. symm_finalize undoes it in reverse order and waits for no peer.
  */
@@ -83,8 +83,8 @@ static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops
     return SYMM_OK;
 }
 
-/* Without a word of the caller: CUDA where every rank can have a device, or share one, else
- * the host. */
+/* If the caller names no backend: CUDA where every rank can have a device, or share one, else the
+ * host. */
 static symm_status best_backend(symm_ctx *ctx)
 {
     int local = ctx->job.local_size, devices = 0;
@@ -135,7 +135,7 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
     return use_backend(ctx, &symm__backend_cuda, why);
 }
 
-/* Ranks of several hosts: by symmrun's store, or the way that the engine has. */
+/* Connects ranks of several hosts: by symmrun's store, or by the allgather of the engine. */
 static symm_status bootstrap_hosts(symm_ctx *ctx, const struct symm_bootstrap_run *run,
                                    int *peer_fd)
 {
@@ -182,7 +182,7 @@ static symm_status bootstrap_any(symm_ctx *ctx, const symm_config *config,
     return symm__bootstrap_local(run, peer_fd);
 }
 
-/* The way to other hosts, if there are any. Takes the world's listener. */
+/* Opens the relay to other hosts, if there are any. Takes the world's listener. */
 static symm_status open_relay(symm_ctx *ctx, struct symm_world *world)
 {
     struct symm_relay_config config = {.rank = ctx->rank,
@@ -226,7 +226,7 @@ static symm_status open_oob(symm_ctx *ctx, struct symm_world *world, int *peer_f
 }
 
 /* Sockets to the ranks of this host, after which oob.peer_fd is set; the places of all ranks.
- * *late: how it went on this host after the others had heard of it. */
+ * *late: a failure of this host after the other hosts had its entry. */
 static symm_status bootstrap(symm_ctx *ctx, const symm_config *config, double timeout,
                              symm_status *late)
 {
@@ -287,7 +287,7 @@ static symm_status open_pages(symm_ctx *ctx)
     return status;
 }
 
-/* My control page, and the thread that shows I live. */
+/* Makes this rank's control page, and the thread that shows that it lives. */
 static symm_status open_control(symm_ctx *ctx)
 {
     struct symm_control *control = control_of(ctx, ctx->rank);
@@ -352,7 +352,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, i
     return SYMM_OK;
 }
 
-/* Has this rank of the host left a record of the team's failure? */
+/* Has that rank of this host recorded that the team has failed? */
 static bool has_failed(symm_team *team, int rank)
 {
     const int place = symm__team_place_of(team, rank);
@@ -360,7 +360,8 @@ static bool has_failed(symm_team *team, int rank)
     return place >= 0 && symm__team_record_of(team, team->local[place]) != SYMM_OK;
 }
 
-/* Will this rank still take part in the exchange? Of one on another host: has its team not failed? */
+/* Can that rank still take part in the exchange? For a rank on another host: has the team not
+ * failed? */
 static bool link_alive(void *arg, int rank)
 {
     symm_ctx *ctx = arg;
@@ -389,8 +390,8 @@ static bool link_finished(void *arg, int rank)
 }
 
 /*
- * The first exchange of all ranks. `mine`: how the local steps before it went. *adopted: how
- * mapping the peers' pages went here, which the next exchange reports.
+ * The first exchange of all ranks. `mine`: the outcome of the local steps before it. *adopted:
+ * the outcome of mapping the peers' pages here, which the next exchange reports.
  */
 static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
                          symm_status *adopted)
@@ -437,8 +438,8 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
     return status;
 }
 
-/* SYMM_PLAN: as if the program began by loading it. The world's first rendezvous finds out
- * whether all ranks have the same one. */
+/* Loads the plan of SYMM_PLAN, as if the program began by that. The world's first rendezvous
+ * checks that all ranks have the same plan. */
 static symm_status load_plan(symm_ctx *ctx)
 {
     const char *path = symm__option(SYMM_OPTION_PLAN);
@@ -451,8 +452,8 @@ static symm_status load_plan(symm_ctx *ctx)
     return symm__fail_quiet(status, sentence);
 }
 
-/* The rank's page for tools, which find the rank by it from the bootstrap on. Threads that share a
- * group are a job of their own without a key: the process names it. */
+/* Opens the rank's page for tools, by which they find the rank from the bootstrap on. Threads
+ * that share a group are a job of their own without a key: the process names it. */
 static symm_status open_sight(symm_ctx *ctx, bool threads)
 {
     char host[64] = "", process[32];
@@ -500,7 +501,7 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
         return status;
     if (adopted == SYMM_OK)
         adopted = symm__record_open(ctx, ctx->record_job);
-    pthread_mutex_lock(&ctx->lock); /* a device's watcher looks at teams from now on */
+    pthread_mutex_lock(&ctx->lock); /* a device's watchdog reads teams from now on */
     status = symm__team_create_world(ctx, last, adopted, until - symm__now());
     pthread_mutex_unlock(&ctx->lock);
     if (ctx->control_handle >= 0)
@@ -600,7 +601,7 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
     return SYMM_OK;
 }
 
-/* What this rank finalizes for may be a death that the relay's thread has not seen yet. */
+/* This rank may finalize because of a death that the relay's thread has not seen yet. */
 static void tell_deaths(symm_ctx *ctx)
 {
     const char *why;
@@ -647,13 +648,13 @@ void symm_finalize(symm_ctx *ctx)
             ctx->ops->stream_destroy(ctx->backend, ctx->streams[i]);
             __atomic_store_n(&ctx->streams[i], NULL, __ATOMIC_RELAXED);
         }
-    if (!forked) /* functions of calls that have ended find their teams */
+    if (!forked) /* functions of symm_work_notify still find their teams */
         symm__notifier_drain(&ctx->notifier);
     symm__sight_stop(ctx->sight);
     symm__record_close(ctx, forked);
     symm__liveness_destroy(ctx->liveness);
     if (ctx->hosts <= 1)
-        link_close(ctx); /* else teams are watched by it until they go */
+        link_close(ctx); /* over several hosts teams use it until they are freed */
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
         if (ctx->teams[s] && !ctx->teams[s]->inner) /* goes with its team */
             symm__team_free(ctx->teams[s]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * survivors.h - what both agreements on the survivors of a team share: sets of members, who is
- * gone, and what is said of those who are. On one host the agreement is team_shrink.c, over
+ * survivors.h - what both agreements on the survivors of a team share: sets of members, which
+ * members are gone, and the error sentences. On one host the agreement is team_shrink.c, over
  * hosts shrink_hosts.c.
  *
  * A set has one bit for each team rank. team->survivors are the ranks that may still be in a
@@ -36,11 +36,11 @@ static inline void symm__set_remove(uint64_t *set, int member)
 symm_status symm__survivors_begin(symm_team *team) SYMM_MUST_CHECK;
 /* Has the member died, or finalized its context? Of another host: as far as is known here. */
 bool symm__member_is_gone(const symm_team *team, int member);
-/* This rank came too late, and stays out for good. */
+/* Fails: this rank came too late, and stays out for good. */
 symm_status symm__left_out(symm_team *team);
-/* No slot is free on all survivors. */
+/* Fails: no slot is free on all survivors. */
 symm_status symm__no_slot(const symm_team *team);
-/* A team without all of its ranks has failed, even if no rank has noticed yet. */
+/* Marks the team as failed if `set` lacks some of its ranks, even if no rank has noticed yet. */
 void symm__survivors_mark(symm_team *team, const uint64_t *set);
 /*
  * shrink_hosts.c: the agreement of a team over several hosts, with the context locked. *made: the

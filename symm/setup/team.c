@@ -20,7 +20,7 @@
 #include "setup/team_object.h"
 #include "util/status.h"
 
-/* What a rank says at a split. */
+/* What a rank sends at a split. */
 struct wire_split {
     struct symm_slots slots; /* that are taken here */
     int32_t color, key;
@@ -42,7 +42,8 @@ static int place_compare(const void *left, const void *right)
     return a->parent_rank < b->parent_rank ? -1 : a->parent_rank > b->parent_rank;
 }
 
-/* From all ranks' words: this team's members in order, and the slots taken on any of them. */
+/* From what all ranks sent: the new team's members in order, and the slots taken on any of
+ * them. */
 static symm_status split_members(const symm_team *parent,
                                  const struct symm_oob_message *messages, int color,
                                  struct place *places, int *size,
@@ -68,9 +69,10 @@ static symm_status split_members(const symm_team *parent,
 }
 
 /*
- * Whether the teams of a split have a communicator from their start (symm__engine_team_open): those
- * of one host do. Useful: any of them does; own: that of this color. `by_color` is in the order of
- * colors. In one pass over it: a split of 2,048 ranks into as many colors must not take 2,048.
+ * Whether the teams of a split need a communicator from their start (symm__engine_team_open).
+ * Useful: any of them does; own: the team of this color does. `by_color` is in the order of
+ * colors. One pass over it: a split of 2,048 ranks into as many colors must not take 2,048
+ * passes.
  */
 static void find_engines(const symm_team *parent, const struct place *by_color,
                          int color, bool *useful, bool *own)
@@ -93,8 +95,9 @@ static void find_engines(const symm_team *parent, const struct place *by_color,
     }
 }
 
-/* Splits the parent's communicator, if that is possible on all ranks and of use on one. The result
- * is for the new team; without it that makes its own. by_color: room for all ranks. */
+/* Splits the parent's communicator, if that is possible on all ranks and useful on one. The new
+ * team takes the result; without one it makes a communicator itself. by_color: room for all
+ * ranks. */
 static void split_engine(symm_team *parent, const struct wire_split *wires, int color,
                          int size, struct place *by_color)
 {
@@ -159,7 +162,7 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
             memcpy(&wires[m], messages[m].bytes, sizeof(wires[m]));
         symm__oob_messages_finish(messages, parent->size);
     }
-    if (status == SYMM_OK) /* its exchanges take the room of these messages */
+    if (status == SYMM_OK) /* the new team's exchanges use the room of these messages */
         split_engine(parent, wires, wire.color, size, places + parent->size);
     if (status == SYMM_OK && color >= 0)
         status = split_open(parent, made, color, places, size, &taken);
@@ -230,7 +233,7 @@ static symm_status create_check(const symm_team *parent, const int *ranks, int n
     return SYMM_OK;
 }
 
-/* All have come, and the context is locked. */
+/* Opens the team once all its ranks have come. The context is locked. */
 static symm_status create_open(const struct symm_create *create, symm_team *made)
 {
     uint32_t part = SYMM_PART_CREATED + (uint32_t)create->world_rank[create->last];
@@ -243,7 +246,7 @@ static symm_status create_open(const struct symm_create *create, symm_team *made
                           create->world_rank[create->last], create->slot);
     memcpy(made->world_rank, create->world_rank,
            (size_t)create->size * sizeof(*made->world_rank));
-    /* What lies in the sockets is of exchanges that were abandoned. */
+    /* Packets in the sockets belong to exchanges that were abandoned. */
     made->agreed = true;
     return symm__team_complete(made,
                                symm__team_uid(create->parent, create->number, part),
@@ -298,5 +301,5 @@ void symm_team_destroy(symm_team *team)
         team); /* under the lock: a split may take the slot right after it */
     pthread_mutex_unlock(&ctx->lock);
     symm__notifier_drain(
-        &ctx->notifier); /* without it: what is called may make calls */
+        &ctx->notifier); /* without the lock: the functions may make calls */
 }

@@ -9,18 +9,18 @@
  *     LEAVING(n)    is about to unlock it again
  *     DECIDING      the last rank only: looks whether all are LOCKED for its call
  *     DECIDED(slot) the last rank: they are. Another: has seen that
- *     FAILED        is over; the page has the sentence, and the calls that it is to end
+ *     FAILED        is over; the page has the sentence, and the calls that fail with it
  *
  * The last rank is that of the highest world rank. Ranks lock in the order of their world ranks,
  * once all are here: so calls with lists that overlap do not hold locks that the others need in
- * a circle. A split or a rendezvous of another thread can still close one, so a rank that has
- * held its lock for a while lets go and begins anew.
+ * a circle. A split or a rendezvous of another thread can still close such a circle, so a rank
+ * that has held its lock for a while unlocks and begins anew.
  *
- * The last rank alone decides. A rank that wants to leave says LEAVING, then reads the last
- * rank's word; the last rank says DECIDING, then reads all words. All accesses are sequentially
+ * The last rank alone decides. A rank that wants to unlock stores LEAVING, then reads the last
+ * rank's word; the last rank stores DECIDING, then reads all words. All accesses are sequentially
  * consistent, so one of the two sees the other: either the last rank finds that not all are
- * LOCKED, or the rank that leaves finds DECIDING and awaits what comes of it. LOCKED names the
- * last rank's call by its number, so what an earlier call has left behind is never counted.
+ * LOCKED, or the rank that leaves finds DECIDING and waits for the decision. LOCKED names the
+ * last rank's call by its number, so a word left by an earlier call is never counted.
  */
 #include "setup/team_create.h"
 
@@ -36,7 +36,7 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define LOOK_SECONDS   2e-4 /* between two looks at the others */
+#define LOOK_SECONDS   2e-4 /* between two reads of the others' pages */
 #define HOLD_SECONDS   0.02 /* a lock is held at first, for the others to lock theirs */
 #define DECIDE_SECONDS 1.0  /* for the last rank to read all words */
 #define CROSS_SECONDS                                                                  \
@@ -127,7 +127,7 @@ static symm_status join(struct symm_create *create)
     pthread_mutex_lock(&ctx->creations);
     for (int e = 0; e < SYMM_CREATIONS; e++) {
         uint64_t word = GET(page[e].word);
-        /* by turns, so that a failure stays there for the others to read */
+        /* in turn, so that a failure stays in its page for the others to read */
         int turn = (int)((ctx->creation_stamp + (uint32_t)e) % SYMM_CREATIONS);
 
         same = same || (STATE_OF(word) >= HERE && STATE_OF(word) <= DECIDED &&
@@ -193,7 +193,8 @@ void symm__create_end(struct symm_create *create)
 
 /* ---- The others ---------------------------------------------------------------------- */
 
-/* Reads what a rank shows of this parent and key. *failure: one that is this call's, too. */
+/* Reads a rank's pages for this parent and key. *failure: a page whose failure is this call's,
+ * too. */
 static void see(struct symm_create *create, int member,
                 const struct symm_creation **failure)
 {
@@ -211,7 +212,7 @@ static void see(struct symm_create *create, int member,
         bool mine = GET(page->fails[ctx->local_rank]) == create->stamp;
 
         if (series != create->series || GET(page->word) != word)
-            continue; /* the next look finds one that changes just now */
+            continue; /* the page is being changed: the next read finds it */
         fails = STATE_OF(word) == FAILED && mine ? page : fails;
         if (STATE_OF(word) < HERE || STATE_OF(word) > DECIDED)
             continue;
@@ -228,7 +229,7 @@ static void see(struct symm_create *create, int member,
         return;
     *failure = fails;
     *seen =
-        (struct symm_seen){0}; /* what it does after that is not to fail with mine */
+        (struct symm_seen){0}; /* that rank's later calls must not fail with this one */
 }
 
 /* Another rank's failure becomes this one's. */
@@ -265,7 +266,8 @@ static int find_finished(const struct symm_create *create, symm_status *status,
     return -1;
 }
 
-/* A rank that has finalized may have left because another died: deaths are looked for after it. */
+/* A rank may have finalized because another one died: deaths are looked for after finalized
+ * ranks. */
 static symm_status find_dead(const struct symm_create *create)
 {
     symm_status left = SYMM_OK, death;
@@ -282,7 +284,7 @@ static symm_status find_dead(const struct symm_create *create)
                       death == SYMM_OK ? why : how, create->what);
 }
 
-/* Does that rank wait, with another list, for one that waits here? Which, or -1. */
+/* The rank of this list for which that rank waits with another list; -1: none. */
 static int awaited(const struct symm_create *create, int member)
 {
     const struct symm_seen *seen = &create->seen[member];
@@ -295,7 +297,7 @@ static int awaited(const struct symm_create *create, int member)
     return -1;
 }
 
-/* Ranks that wait for each other with different lists never end. */
+/* Fails if two ranks wait for each other with different lists: that never ends. */
 static symm_status find_crossing(struct symm_create *create)
 {
     char text[sizeof(create->own->text)];
@@ -361,7 +363,7 @@ static symm_status late(const struct symm_create *create)
 
 /* ---- Together ------------------------------------------------------------------------ */
 
-/* Has the last rank decided? Then so have I. */
+/* Has the last rank decided? Then this rank records the decision. */
 static bool see_decision(struct symm_create *create)
 {
     uint64_t word = GET(create->last_page->word);
@@ -427,7 +429,8 @@ static symm_status decide(struct symm_create *create)
     return status;
 }
 
-/* Is it my turn to lock? Then all are here, and those of lower world ranks have. */
+/* Is it this rank's turn to lock? Then all are here, and those of lower world ranks have
+ * locked. */
 static bool is_turn(const struct symm_create *create, uint32_t number)
 {
     for (int m = 0; m < create->size; m++) {

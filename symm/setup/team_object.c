@@ -147,7 +147,7 @@ static void find_local(symm_team *team)
     }
 }
 
-/* Gives back what the team was allocated for and does not have. */
+/* Frees the room for members that the team does not have. */
 static void *shrink_to(void *memory, size_t bytes)
 {
     void *fit = memory ? realloc(memory, bytes) : NULL;
@@ -155,7 +155,7 @@ static void *shrink_to(void *memory, size_t bytes)
     return fit ? fit : memory;
 }
 
-/* Where the members are, and the team's range. */
+/* Sets where the members are, and the team's range. */
 static void team_place(symm_team *team, uint32_t uid, int slot, int size)
 {
     size_t counts;
@@ -390,7 +390,7 @@ void symm__team_free(symm_team *team)
     free(team->buffers);
     symm__captured_unlist(team);
     if (device)
-        device->team_close(team); /* its kernels have left when this returns */
+        device->team_close(team); /* its kernels have ended when this returns */
     symm__engine_team_close(team);
     local_close(team);
     symm__workspace_close(team);
@@ -416,8 +416,9 @@ void symm__team_free(symm_team *team)
     free(team);
 }
 
-/* Own memory of a new team: its pad, and what kernels on a device need beside it. A team over
- * several hosts has only the pad, for puts and signals: its collectives are its parts'. */
+/* Allocates this rank's memory of a new team: its pad, and what kernels on a device need beside
+ * it. A team over several hosts has only the pad, for puts and signals: its local teams run the
+ * collectives. */
 static symm_status team_memory(symm_team *team)
 {
     const struct symm_device_ops *device = team->ctx->device_ops;
@@ -442,8 +443,8 @@ static symm_status team_memory(symm_team *team)
 }
 
 /*
- * From what all members sent: the team's number, above those of all teams that any of them is
- * or was in, and the place of its agreement on survivors.
+ * Takes from what all members sent the team's number, above those of all teams that any of them
+ * is or was in, and the place of its word of consensus.
  */
 static symm_status team_adopt(symm_team *team, const uint64_t *sent)
 {
@@ -469,7 +470,8 @@ static symm_status team_open(symm_team *team, symm_status mine, double timeout)
     uint64_t consensus_word;
     symm_status status;
 
-    /* An earlier team's failure in this slot: no member of this team has read it yet. */
+    /* Clears the failure of an earlier team in this slot: no member of this team has read it
+     * yet. */
     __atomic_store_n(&record->state, SYMM_OK, __ATOMIC_RELAXED);
     __atomic_store_n(&record->team_uid, team->uid, __ATOMIC_RELAXED);
     consensus_word = symm__shrink_prepare(team) | (uint64_t)ctx->teams_numbered << 32;

@@ -14,12 +14,12 @@
 
 /* An object for up to `most` ranks, without memory or a place in the heap. */
 symm_status symm__team_alloc(symm_ctx *ctx, int most, symm_team **team) SYMM_MUST_CHECK;
-/* Gives it its place and opens it with its members: the first `size` of made->world_rank, which
- * the caller has set. Collective; with the context locked. On error the caller frees it. */
+/* Gives the team its place and opens it with its members: the first `size` of made->world_rank,
+ * which the caller has set. Collective; with the context locked. On error the caller frees it. */
 symm_status symm__team_complete(symm_team *made, uint32_t uid, int slot, int size,
                                 double timeout) SYMM_MUST_CHECK;
-/* The first step of that, in which no peer takes part: who the members are, where they are, and
- * the team's range. On error the caller frees it. */
+/* The first step of symm__team_complete, in which no peer takes part: who the members are, where
+ * they are, and the team's range. On error the caller frees it. */
 symm_status symm__team_tables(symm_team *team, uint32_t uid, int slot,
                               int size) SYMM_MUST_CHECK;
 /* Identifier of a child of `parent`; (step, part) is unique among its children. The parts of a
@@ -35,7 +35,8 @@ symm_status symm__team_slot(const symm_ctx *ctx, const struct symm_slots *taken,
 void symm__team_free(symm_team *team);
 
 /* World team at init; pads of all ranks are mapped on return. before: the tag of the exchange
- * that led to this one. `mine`: a failure of mine before this step, reported to all. Collective. */
+ * that led to this one. `mine`: a failure of this rank before this step, reported to all.
+ * Collective. */
 symm_status symm__team_create_world(symm_ctx *ctx, uint64_t before, symm_status mine,
                                     double timeout) SYMM_MUST_CHECK;
 

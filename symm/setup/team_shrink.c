@@ -14,7 +14,7 @@
  *     DECIDED(k, rank)   one rank has proposed a set: the ranks that have joined
  *     DONE(k)            all of the set have made the new team
  *     FAILED(k)          some could not, or not in time: all of them return an error
- *     GATHER(k + 1)      one of the set has died before it had: once more, without it
+ *     GATHER(k + 1)      one of the set has died before DONE: the next attempt, without it
  *
  * A rank that returns may call again at once, which moves the word on while others have not
  * looked. So the word also says how the last attempts before this one ended.
@@ -22,14 +22,14 @@
  * Agreement: of all proposals of an attempt only the first changes the word; all read the
  * set from the page of the rank that made it, and read the word again before they use it (a
  * proposer writes the next set of the same place two attempts later). That all return the
- * same is decided by one change as well: DONE needs a mark in the page of each of the set,
- * which a rank sets once the new team stands there, and a rank that sees DONE returns
- * success. So ranks that return SYMM_OK have the same team, and a rank of the set that
- * returns an error proves that none returns success. A rank that dies after its mark is in
- * the team, as if it had died a moment later; the team's first call then says so.
- * Validity: only ranks that came to this call are in a set, and the dead are not, as far as
- * is known then. End: a wait lasts for one deadline at most, and GATHER(k + 1) needs a death.
- * Sets only shrink, so a rank that was left out once stays left out.
+ * same is decided by one change as well: DONE needs a mark in the page of each of the set, which
+ * a rank sets once it has made the new team, and a rank that sees DONE returns success. So ranks
+ * that return SYMM_OK have the same team, and a rank of the set that returns an error proves that
+ * none returns success. A rank that dies after its mark is in the team, as if it had died a
+ * moment later; the team's first call then says so. Validity: only ranks that came to this call
+ * are in a set, and the dead are not, as far as is known then. End: a wait lasts for one deadline
+ * at most, and GATHER(k + 1) needs a death. Sets only shrink, so a rank that was left out once
+ * stays left out.
  *
  * Bounded: one deadline for ranks that are alive but do not arrive, one for making the team;
  * a death in between begins anew, and an attempt without a death does not. Every loop ends a
@@ -46,7 +46,7 @@
 #include "util/clock.h"
 #include "util/status.h"
 
-#define LOOK_SECONDS 2e-4    /* between two looks at the others */
+#define LOOK_SECONDS 2e-4    /* between two polls of the others */
 #define LAST_ATTEMPT 0xfff0u /* they are counted in 16 bits */
 #define NO_SLOT      SYMM_MAX_TEAMS
 
@@ -81,7 +81,7 @@ static symm_status damaged(const struct shrink *s, uint64_t word)
         s->team->world_rank[0], (unsigned long long)word);
 }
 
-/* How far the agreement is. */
+/* Reads how far the agreement is. */
 static symm_status look(const struct shrink *s, struct step *step)
 {
     const symm_team *team = s->team;
@@ -89,8 +89,7 @@ static symm_status look(const struct shrink *s, struct step *step)
     uint64_t word = __atomic_load_n(s->consensus_word, __ATOMIC_ACQUIRE);
 
     if (word >> 32 != team->uid)
-        return symm__left_out(
-            s->team); /* so long ago that the place has a newer team */
+        return symm__left_out(s->team); /* so long ago that a newer team has the word */
     *step = (struct step){.word = word,
                           .attempt = (uint32_t)(word >> 16) & 0xffff,
                           .proposer = (int)(word >> 8 & 0xff),
@@ -101,8 +100,8 @@ static symm_status look(const struct shrink *s, struct step *step)
     return SYMM_OK;
 }
 
-/* How my attempt, which is over, ended. GATHER: by a death, or too long ago to know, and
- * then the next look finds that the others have gone on. */
+/* How this rank's last attempt ended. GATHER: by a death, or too long ago to know; then the next
+ * poll finds that the others have gone on. */
 static enum symm_consensus_phase ended(const struct shrink *s, const struct step *at)
 {
     uint32_t ago = at->attempt - s->attempt;
@@ -112,10 +111,10 @@ static enum symm_consensus_phase ended(const struct shrink *s, const struct step
 
     return phase == SYMM_CONSENSUS_DECIDED
                ? SYMM_CONSENSUS_GATHER
-               : phase; /* only a death goes on from there */
+               : phase; /* only after a death does another attempt follow */
 }
 
-/* Moves the word on, unless another rank has. */
+/* Moves the word to the next step, unless another rank has. */
 static void move(const struct shrink *s, const struct step *from, uint32_t attempt,
                  int proposer, enum symm_consensus_phase phase)
 {
@@ -206,7 +205,7 @@ static void propose(const struct shrink *s, const struct step *at, uint64_t set)
     move(s, at, s->attempt, s->team->rank, SYMM_CONSENSUS_DECIDED);
 }
 
-/* The set of this attempt, if the word is still as it was; *mine: I am in it. */
+/* The set of this attempt, if the word is still as it was; *mine: this rank is in it. */
 static symm_status read_set(struct shrink *s, const struct step *at, bool *current,
                             bool *mine)
 {
@@ -245,7 +244,7 @@ static symm_status not_made(const struct shrink *s)
         symm__team_name(s->team, name, sizeof(name)));
 }
 
-/* The next attempt takes a death, which all see once the word reports it. */
+/* Begins the next attempt. That needs a death, which all see once the word reports it. */
 static symm_status go_on(struct shrink *s, const struct step *at)
 {
     bool died = false;
@@ -259,7 +258,8 @@ static symm_status go_on(struct shrink *s, const struct step *at)
     return SYMM_OK;
 }
 
-/* The attempt has been decided or is over: is it mine? *again: the next one is. */
+/* The attempt has been decided or is over. *decided: this rank is in its set, and the attempt goes
+ * on. */
 static symm_status follow(struct shrink *s, const struct step *at, bool *decided)
 {
     bool next = at->attempt == s->attempt + 1 && at->phase == SYMM_CONSENSUS_GATHER;
@@ -271,7 +271,8 @@ static symm_status follow(struct shrink *s, const struct step *at, bool *decided
     status = read_set(s, at, &current, &mine);
     if (status != SYMM_OK || !current)
         return status;
-    if (!mine || at->phase == SYMM_CONSENSUS_DONE) /* DONE would have needed me */
+    /* DONE would have needed this rank's mark */
+    if (!mine || at->phase == SYMM_CONSENSUS_DONE)
         return symm__left_out(s->team);
     if (ended(s, at) == SYMM_CONSENSUS_FAILED)
         return not_made(s);
@@ -281,7 +282,7 @@ static symm_status follow(struct shrink *s, const struct step *at, bool *decided
     return SYMM_OK;
 }
 
-/* Until the next look, while these members are awaited. */
+/* Sleeps until the next poll, while these members are awaited. */
 static void sleep_for(struct shrink *s, uint64_t members)
 {
     int ranks[SYMM_MAX_LOCAL_RANKS], count = 0;
@@ -293,7 +294,7 @@ static void sleep_for(struct shrink *s, uint64_t members)
     symm__sleep(LOOK_SECONDS);
 }
 
-/* Until the attempt has a set. */
+/* Waits until the attempt has a set. */
 static symm_status gather(struct shrink *s)
 {
     double until = 0;
@@ -310,8 +311,9 @@ static symm_status gather(struct shrink *s)
             until = symm__now() + s->team->ctx->timeout;
             joined = s->attempt;
         }
+        /* the word changes, but never to a valid step */
         if (status == SYMM_OK && symm__now() >= until + s->team->ctx->timeout)
-            status = damaged(s, at.word); /* it changes, but never to what it may be */
+            status = damaged(s, at.word);
         if (status != SYMM_OK)
             return status;
         if (at.phase != SYMM_CONSENSUS_GATHER || at.attempt != s->attempt) {
@@ -343,7 +345,7 @@ static symm_status begin(struct shrink *s)
             return status;
         if (at.attempt > s->attempt)
             return symm__left_out(s->team);
-        /* I was there when the attempt before ended, and one change opens mine. */
+        /* This rank saw the end of the attempt before, and one change opens the next. */
         if ((at.phase != SYMM_CONSENSUS_DONE && at.phase != SYMM_CONSENSUS_FAILED) ||
             symm__now() >= until)
             return damaged(s, at.word);
@@ -390,7 +392,7 @@ static void unmake(struct shrink *s)
     s->made = NULL;
 }
 
-/* What is to become of the attempt, as far as I can see; DECIDED: that is not known yet. */
+/* How the attempt should end, as far as this rank can see; DECIDED: not known yet. */
 static enum symm_consensus_phase verdict(const struct shrink *s, bool opened, bool late)
 {
     bool all = opened;
@@ -418,7 +420,7 @@ static uint64_t not_opened(const struct shrink *s)
     return members;
 }
 
-/* Until it is decided how the attempt ends, the same for all. */
+/* Waits until it is decided how the attempt ends, the same for all. */
 static symm_status conclude(struct shrink *s, bool opened,
                             enum symm_consensus_phase *end)
 {
@@ -435,11 +437,13 @@ static symm_status conclude(struct shrink *s, bool opened,
             return status;
         if (at.attempt < s->attempt || symm__now() >= until + s->team->ctx->timeout)
             return damaged(s, at.word);
+        /* too long ago to know how this rank's attempt ended */
         if (at.attempt > s->attempt + 3)
-            return symm__left_out(s->team); /* too long ago to know how mine ended */
+            return symm__left_out(s->team);
         if (at.attempt != s->attempt || at.phase != SYMM_CONSENSUS_DECIDED) {
             *end = ended(s, &at);
-            if (*end == SYMM_CONSENSUS_DONE && !opened) /* which would have needed me */
+            /* which would have needed this rank's mark */
+            if (*end == SYMM_CONSENSUS_DONE && !opened)
                 return damaged(s, at.word);
             return *end == SYMM_CONSENSUS_GATHER ? go_on(s, &at) : SYMM_OK;
         }

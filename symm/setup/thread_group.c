@@ -64,7 +64,7 @@ void symm_thread_group_destroy(symm_thread_group *group)
     free(group);
 }
 
-/* The first rank's: address space for all. */
+/* Reserves address space for all ranks; done by the first. */
 static symm_status open_space(symm_thread_group *group, const symm_ctx *ctx)
 {
     size_t pages = (size_t)group->size * SYMM_CONTROL_BYTES;
@@ -96,7 +96,7 @@ err_pages:
     return status;
 }
 
-/* With the group locked. */
+/* The group is locked. */
 static symm_status join(symm_thread_group *group, symm_ctx *ctx, int *peer_fd)
 {
     symm_status status;
