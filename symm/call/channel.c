@@ -77,7 +77,7 @@ static symm_status channel_of_stream(symm_team *team, void *stream,
     return SYMM_OK;
 }
 
-/* The channel of a stream, locked: on a device also of the default one. */
+/* Finds and locks the channel of a stream; on a device also that of the default stream. */
 static symm_status channel_lock(symm_team *team, void *stream,
                                 struct symm_team_channel **channel)
 {
@@ -89,7 +89,8 @@ static symm_status channel_lock(symm_team *team, void *stream,
         status = symm__channel_cache(*channel);
     if (status != SYMM_OK)
         pthread_mutex_unlock(&team->channels);
-    return status; /* locked: two threads may queue on one stream, one after the other */
+    /* still locked: two threads may queue on one stream, one after the other */
+    return status;
 }
 
 symm_status symm__stream_enter(symm_team *team, void **stream)
@@ -229,7 +230,8 @@ void symm__channel_init(struct symm_team_channel *channel)
     state->size = team->size;
     state->slots = team->slots + channel->index * team->local_size;
     state->base = team->base;
-    /* Of a team over several domains nothing is awaited here: kernels run on its parts. */
+    /* A team over several domains has no kernels of its own to wait for: they run on its local
+     * teams. */
     for (int m = 0; !team->spans && m < team->size; m++) {
         state->slots[m] = team->pad[m]->channel[channel->index].slot;
         state->base[m] = symm__heap_base(ctx, team->world_rank[m]);

@@ -7,16 +7,16 @@
  * ranks agree if they use their streams with the team in the same order, and always if each thread
  * has a stream and a team of its own. Host: between enter and leave no other thread runs a call on
  * the NULL stream of the context.
- * CUDA teams of one host: the channel is the channel that cuda/channel.c finds for the stream,
- * the NULL stream included. All CUDA teams: between enter and leave team->channels is locked, so
- * threads that call on one stream are queued one after the other.
+ * CUDA teams of one host: cuda/channel.c finds the stream's channel, that of the NULL stream too.
+ * All CUDA teams: between enter and leave team->channels is locked, so threads that call on one
+ * stream are queued one after the other.
  */
 #ifndef SYMM_CALL_CHANNEL_H
 #define SYMM_CALL_CHANNEL_H
 
 #include "core/team.h"
 
-/* Of a new team, once the members' pads are mapped. */
+/* For a new team, once the members' pads are mapped. */
 void symm__channel_init(struct symm_team_channel *channel);
 /* SYMM_ERR_BUSY; a failed team's status. CUDA, a team of one host: *channel is NULL if the
  * stream has no channel: symm_device_ops.channel_claim, or unlock team->channels. */

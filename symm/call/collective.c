@@ -76,7 +76,7 @@ static inline struct symm_prepared_call *cache_slot(struct symm_team_channel *ch
                      (uintptr_t)call->site * 31 ^ rq->count * 7 ^
                      (uintptr_t)rq->kind * 63;
 
-    if (rq->norm) /* a layer's calls may differ in weight and residual alone */
+    if (rq->norm) /* calls of one site may differ in weight and residual alone */
         hash ^= (uintptr_t)rq->norm->weight >> 5 ^ (uintptr_t)rq->norm->bias >> 7 ^
                 (uintptr_t)rq->norm->residual_in >> 6;
     return &channel->prepared[(hash ^ hash >> 8 ^ hash >> 16) & (SYMM_SITES - 1)];
@@ -172,7 +172,7 @@ static inline symm_status find_entry(struct symm_team_channel *channel,
                                      const struct symm_checked *checked,
                                      struct symm_prepared_call **found)
 {
-    /* Each captured call of a bracket is one of its own. */
+    /* Between capture_begin and capture_end each captured call is prepared anew. */
     if (__builtin_expect(channel->team->capturing && channel->captured, 0)) {
         *found = &channel->prepared[SYMM_SITES + 1];
         (*found)->generation = 0;
@@ -182,8 +182,8 @@ static inline symm_status find_entry(struct symm_team_channel *channel,
     return fill_entry(channel, rq, call, checked, *found);
 }
 
-/* A barrier that the plan keeps and the kernel does not have: a launch of its own, on the same
- * channel. Its entry is not one of the cache's: the planned call's entry stays what it is. */
+/* Launches a barrier that the plan keeps and the kernel does not have, on the same channel. Its
+ * entry is not in the cache: the planned call's entry is not changed. */
 static symm_status launch_barrier(struct symm_team_channel *channel, double timeout)
 {
     const struct symm_request rq = {.kind = SYMM_KIND_BARRIER, .dtype = SYMM_UINT8};
@@ -222,14 +222,14 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     return team->device_ops->engine(&call, channel->stream, work);
 }
 
-/* Whether what follows the sum is a launch of its own. */
+/* Whether the rest of an all_reduce_norm, after the sum, is a launch of its own. */
 static bool rest_of_norm(const struct symm_prepared_call *entry)
 {
     return entry->args.norm.rows > 0 && entry->part == 0;
 }
 
 /* A call with the barriers and fills of its plan around it, and the rest of an all_reduce_norm;
- * *work is for the end of the last. */
+ * *work is complete after the last of these launches. */
 static symm_status launch_around(struct symm_team_channel *channel,
                                  const struct symm_prepared_call *entry, double timeout,
                                  symm_work **work)
@@ -307,7 +307,7 @@ static symm_status launch(struct symm_team_channel *channel,
         return launch_seen(channel, entry, timeout, work);
     if (channel->index != 0)
         return enqueue(channel, entry, timeout, work);
-    if (work) { /* before the call: afterwards it could no longer be refused */
+    if (work) { /* before the launch: afterwards the call could no longer be refused */
         status = symm__work_create(team->ctx, true, &inline_work);
         if (status != SYMM_OK)
             return status;
@@ -462,7 +462,7 @@ symm_status symm__collective(symm_team *team, const struct symm_request *rq,
     symm_call copy;
     symm_status status = symm__team_check(team);
 
-    if (__builtin_expect(status != SYMM_OK, 0)) /* again, to name the function */
+    if (__builtin_expect(status != SYMM_OK, 0)) /* set again, to name the function */
         return symm__team_check_in(team, symm__kind_name(rq->kind));
     if (__builtin_expect(call->size != sizeof(*call) || !(call->timeout >= 0) ||
                              (unsigned)call->channel > SYMM_CHANNELS,

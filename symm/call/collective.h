@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* collective.h - a collective from its request on: check, choose, launch. */
+/* collective.h - a collective, given its request: check, choose, launch. */
 #ifndef SYMM_CALL_COLLECTIVE_H
 #define SYMM_CALL_COLLECTIVE_H
 

@@ -14,14 +14,14 @@
  *   barrier         on the host, among leaders, on the host
  *   all_to_all, and what rails cannot do: the engine over all ranks
  *
- * Which of them a call takes is in hierarchical_way.h. With one rank on each host it is one step
+ * hierarchical_way.h says which of them a call takes. With one rank on each host it is one step
  * on the rail.
  *
- * On the host backend a step of the engine is announced to its ranks on other hosts by the
- * call's tag, so ranks that make different calls see it. (On CUDA only ranks of one host do,
- * by their kernels.) The channel of the node's team with the same number is used, by this channel
- * alone. Communicators want one order on all ranks: calls take a ticket when they are made,
- * and run in the order of tickets, on whichever streams they are.
+ * On the host backend a step of the engine is announced to its ranks on other hosts by the call's
+ * tag, so ranks that make different calls find that out. (On CUDA only ranks of one host find it
+ * out, by their kernels.) A channel uses the local team's channel of the same number, which no
+ * other channel uses. Communicators need one order on all ranks: calls take a ticket when they
+ * are made, and run in the order of tickets, on whichever streams they are.
  */
 #include <stdlib.h>
 
@@ -33,8 +33,8 @@
 #include "util/status.h"
 
 /* An all_reduce of that many bytes is made in chunks, so that the host's links and the network
- * work at a time. With n chunks an n-th of the shorter part is not hidden, and the engine's
- * latency comes n times. Not measured over a network yet. */
+ * are busy at the same time. With n chunks an n-th of the shorter part is not hidden, and the
+ * engine's latency comes n times. Not measured over a network yet. */
 #define PIPELINE_BYTES ((size_t)4 << 20)
 #define CHUNKS         4
 #define CHUNK_LEAST    ((size_t)2 << 20)
@@ -122,7 +122,7 @@ static symm_status engine_run(struct run *run, struct symm_engine_comm *comm,
     return engine_run_on(run, comm, request, run->channel->stream);
 }
 
-/* Kept from call to call: it grows only at the first call over so many ranks. */
+/* Room that is kept from call to call: it grows only at the first call over so many ranks. */
 static symm_status room_for_tags(struct symm_hierarchy *hierarchy, int count,
                                  uint64_t **tags)
 {
@@ -184,7 +184,7 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
 }
 
 /* Where the whole input may be read while the output is written, as NCCL does. All_to_all
- * and reduce_scatter in place copy the input: their output is not where the own block lies. */
+ * and reduce_scatter in place copy the input: their output is not the place of the own block. */
 static symm_status source(struct run *run, const void **in)
 {
     const struct symm_args *args = run->args;
@@ -218,7 +218,7 @@ static symm_status source(struct run *run, const void **in)
 
 /* ---- Collectives ------------------------------------------------------------------- */
 
-/* Few elements, or hosts of unequal size. */
+/* all_reduce by the hosts' leaders: for few elements, or hosts of unequal size. */
 static symm_status reduce_leaders(struct run *run, const char *in, char *out,
                                   size_t count)
 {
@@ -273,7 +273,8 @@ static symm_status chunk_gather(struct run *run, const struct chunk *chunk)
                    0);
 }
 
-/* The engine's step of a chunk, on the side stream, after what the channel's stream has now. */
+/* The engine's step of a chunk, on the side stream, after all that is on the channel's stream
+ * now. */
 static symm_status chunk_between(struct run *run, const struct chunk *chunk, int mark,
                                  void *side)
 {
@@ -560,7 +561,7 @@ symm_status symm__host_hierarchical(struct symm_state *state,
 {
     struct symm_team_channel *channel = state->owner;
 
-    /* A queued call has taken its ticket when it was made. */
+    /* A queued call took its ticket when it was made. */
     return run_steps(channel, args,
                      args->out_offset ? args->out_offset
                                       : symm__hierarchical_ticket(channel->team),

@@ -2,20 +2,20 @@
 /*
  * hierarchical.h - teams whose ranks are on several hosts.
  *
- * A hierarchical team has its ranks on this host as a team of their own (`local_team`), and, by
- * its engine, a communicator of all its ranks and one of its rail: the ranks with
- * the same place on each host, if all hosts have equally many; else the first rank of each.
- * On a device each of the two is made by the first call that needs it, which all ranks make; with
- * one rank on each host they are one.
+ * The ranks of a hierarchical team on one host are a team too (`local_team`). The engine has a
+ * communicator of all ranks, and one of the rank's rail: the ranks with the same place on each
+ * host, if all hosts have equally many; else the first rank of each host. On a device the first
+ * call that needs a communicator makes it, on all ranks; with one rank on each host the two are
+ * the same.
  * A collective is steps of both: kernels over symmetric memory on each host, the engine
  * between them.
  *
- * What is promised: all_reduce adds on each host in rank order, then the hosts' sums by the
- * engine; each element is summed between hosts by one rail, and its sum copied to the other
- * ranks of each host. So all ranks of a host have the same bits, and all ranks of the team
- * if the engine gives all ranks of a communicator the same (MPI's usual algorithms and NCCL
- * do). The order of ranks over the whole team is not kept: SYMM_NUMERICS_RANK_ORDER is
- * refused. float16, bfloat16 and float8 are rounded once on each host and once by the engine.
+ * Guarantees: all_reduce adds on each host in rank order, then the engine adds the hosts' sums;
+ * each element is summed between hosts by one rail, and its sum copied to the other ranks of each
+ * host. So all ranks of a host have the same bits, and all ranks of the team if the engine gives
+ * all ranks of a communicator the same (MPI's usual algorithms and NCCL do). The order of ranks
+ * over the whole team is not kept: SYMM_NUMERICS_RANK_ORDER is refused. float16, bfloat16 and
+ * float8 are rounded once on each host and once by the engine.
  *
  * Calls run in the order in which they are made, on whichever streams: all ranks make them in
  * the same order over all streams of a hierarchical team.
@@ -37,7 +37,7 @@ symm_status symm__hierarchical_launch(struct symm_team_channel *channel,
                                       const struct symm_prepared_call *entry,
                                       double timeout, symm_work **work) SYMM_MUST_CHECK;
 
-/* collective.c: one collective of the node's part, on the channel of the same number. */
+/* collective.c: one collective of the local team, on its channel of the same number. */
 symm_status symm__collective_run(struct symm_team_channel *channel,
                                  const struct symm_engine_request *request,
                                  const char *site, double timeout) SYMM_MUST_CHECK;

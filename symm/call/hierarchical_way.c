@@ -95,8 +95,9 @@ symm_status symm__hierarchical_fail(symm_team *team, symm_status status)
 
     if (failed == SYMM_OK) {
         failed = symm__team_failed(node);
+        /* an argument, or memory: no step has begun, or all ranks refuse */
         if (failed == SYMM_OK)
-            return status; /* an argument, or memory: nothing has begun, or all refused */
+            return status;
         (void)symm__team_fail(team, failed, "%s", node->failure);
     }
     if (team->device_ops)

@@ -9,8 +9,9 @@
 #include "core/team.h"
 #include "symm/record_kinds.h"
 
-/* Types, sizes, and the arrays beside rq->in and rq->out: aligned, within their buffers, reached
- * by the device, overlapping only where an output is `in` or residual_in itself. */
+/* Checks types, sizes, and the arrays beside rq->in and rq->out: they are aligned, within their
+ * buffers, reached by the device, and overlap only where an output is `in` or residual_in
+ * itself. */
 symm_status symm__norm_check(symm_team *team, const symm_norm *norm) SYMM_MUST_CHECK;
 /* A hash of what ranks must agree on beside rows, columns and dtype. */
 uint32_t symm__norm_options(const symm_norm *norm);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* norm_call.c - symm_all_reduce_norm: a collective whose output is the first that takes the sums. */
+/* norm_call.c - symm_all_reduce_norm: a collective whose output is the first array that takes the
+ * sums. */
 #include "call/collective.h"
 #include "util/abi.h"
 #include "util/status.h"
@@ -7,7 +8,7 @@
 #define WHAT "all_reduce_norm"
 
 /* Where an all_reduce may put the sums before the rest is done: an output that takes them, but
- * not the residual, which is still to be read. NULL: none. */
+ * not residual_in, which must still be read. NULL: none. */
 static void *target(const symm_norm *norm)
 {
     void *const outputs[] = {norm->sum_out, norm->norm_out, norm->residual_out};

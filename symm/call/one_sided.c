@@ -155,7 +155,7 @@ static symm_status launch_device(struct transfer *t, const char *what, void *str
     symm_status status;
 
     memcpy(transfer.site, t->site, sizeof(transfer.site));
-    if (t->signal >= 0) /* the device has a count of its own */
+    if (t->signal >= 0) /* device code counts signals itself */
         t->count = __atomic_add_fetch(counter_of(t), 1, __ATOMIC_RELAXED);
     see(t, what, false);
     status =
@@ -280,7 +280,7 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
     return status == SYMM_OK ? symm__stream_enter(t->team, stream) : status;
 }
 
-/* For symm_explain; another stream's thread may write it at the same time. */
+/* Sets the path for symm_explain; another stream's thread may write it at the same time. */
 static void note_path(const struct transfer *t, const char *path)
 {
     __atomic_store_n(&t->team->last_path, t->path ? t->path : path, __ATOMIC_RELAXED);

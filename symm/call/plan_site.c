@@ -26,13 +26,13 @@ static const struct symm_plan_site *site_find(const struct symm_team_plan *plan,
     return NULL;
 }
 
-/* Every put asks this: without any plan it must cost nothing. */
+/* Every put calls this: without any plan it must cost nothing. */
 static bool has_plans(const symm_ctx *ctx)
 {
     return __atomic_load_n(&ctx->planned, __ATOMIC_ACQUIRE);
 }
 
-/* The team's own plan comes first, then that of a team that it is a part of. */
+/* The team's own plan comes first, then that of the team whose local team it is. */
 const struct symm_plan_site *symm__plan_find(const symm_team *team, const char *site)
 {
     const symm_ctx *ctx = team->ctx;

@@ -28,7 +28,7 @@ static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
     *low = (uint32_t)offset;
 }
 
-/* What a site shows of an all_reduce_norm beside count and dtype. */
+/* Writes what a site has of an all_reduce_norm beside count and dtype. */
 static void fill_norm(struct symm_site *site, const symm_norm *norm)
 {
     if (!norm)
@@ -225,9 +225,9 @@ static symm_status choose_algorithm(const struct symm_select_query *query, bool 
 }
 
 /*
- * The engine's operations must come in one order on all ranks, and streams may cross. So on its own
- * a team gives one channel's calls to the engine, and those of others only if nothing else can do
- * them. Calls that name the engine are the caller's to order.
+ * The engine's operations must come in one order on all ranks, and streams may cross. So by its
+ * own choice a team gives one channel's calls to the engine, and those of other channels only if
+ * nothing else can do them. The caller must order calls that name the engine.
  */
 static symm_status leave_engine(const struct symm_team_channel *channel,
                                 const struct symm_select_query *query, bool norm,
@@ -310,7 +310,8 @@ static bool find_plain(const symm_team *team, const struct symm_request *rq,
            ((in && !checked->in_symmetric) || (out && !checked->out_symmetric));
 }
 
-/* An entry for the call, if peers can map its memory. *taken: it has one. */
+/* Takes an entry of the table of captured pointers for the call, if peers can map its memory.
+ * *taken: it has one. */
 static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
                                  const struct symm_captured_array *arrays,
                                  struct symm_prepared_call *entry, bool *taken)
@@ -331,13 +332,15 @@ static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
     entry->fallback = false;
     entry->reason = "captured between symm_team_capture_begin and _end: the members' "
                     "addresses come with the latter";
-    /* Not where they are, but which call this is: the tag has it, no kernel reads it. */
+    /* Not the arrays' offsets, but the key of this call: the tag includes it, and no kernel reads
+     * it. */
     entry->args.in_offset = entry->args.out_offset = CAPTURED | (size_t)key;
     return SYMM_OK;
 }
 
-/* A call that a graph captures within a bracket: chosen as if all memory were symmetric. Kernels
- * for more than SYMM_FEW_RANKS take no addresses; their calls are chosen as outside of brackets. */
+/* For a call that a graph captures between capture_begin and capture_end: chooses as if all
+ * memory were symmetric. Kernels for more than SYMM_FEW_RANKS take no addresses; their calls are
+ * chosen as other calls are. */
 static symm_status choose_captured(const struct symm_team_channel *channel,
                                    const struct symm_request *rq, const symm_call *call,
                                    const struct symm_checked *checked,
@@ -398,7 +401,7 @@ static void take_host_kernel(const symm_team *team, const struct symm_request *r
     entry->kernel = symm__host_all_reduce_norm;
 }
 
-/* Prepares the launch of the entry. For an engine's operation that is a barrier with the call's
+/* Prepares the launch of the entry. For an engine's operation this is a barrier with the call's
  * tag, by which ranks find out which peers make the call. */
 static symm_status take_launch(struct symm_team_channel *channel,
                                const struct symm_prepared_call *entry, size_t index,

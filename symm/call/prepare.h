@@ -8,12 +8,12 @@
 
 #include "call/request.h"
 
-/* The tag by which all members know a stream's first call: of site, shape and the offsets of
- * symmetric arrays, but not of the algorithm, which may depend on the channel. */
+/* The tag by which all members recognise a stream's first call: a hash of site, shape and the
+ * offsets of symmetric arrays, but not of the algorithm, which may depend on the channel. */
 uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
                            const symm_call *call, const struct symm_checked *checked);
-/* Fills the entry that serves the call from then on. checked: the results of its check; NULL: it is
- * checked here. */
+/* Fills the entry for this call and its repetitions. checked: the results of the call's check;
+ * NULL: it is checked here. */
 symm_status symm__call_prepare(struct symm_team_channel *channel,
                                const struct symm_request *rq, const symm_call *call,
                                const struct symm_checked *checked, size_t index,

@@ -34,7 +34,7 @@ struct symm_checked {
 size_t symm__request_in_blocks(const struct symm_request *rq, int size);
 size_t symm__request_out_blocks(const struct symm_request *rq, int size);
 bool symm__request_reads(const symm_team *team, const struct symm_request *rq);
-/* Types, sizes, pointers, overlap; then where the pointers lie, as select.h asks. */
+/* Types, sizes, pointers, overlap; then where the pointers lie, which select.h needs. */
 symm_status symm__request_check(symm_team *team, const struct symm_request *rq,
                                 struct symm_checked *checked) SYMM_MUST_CHECK;
 

@@ -81,7 +81,7 @@ static void copy_in(struct symm_ring *ring, size_t capacity, uint64_t position,
         memcpy(data, (const char *)src + first, bytes - first);
 }
 
-/* The count has been stored; a member that sleeps on its own pad's word looks again. */
+/* Wakes a member that sleeps on its own pad's word. The caller has stored the count. */
 static void wake(const symm_team *team, int member)
 {
     struct symm_pad *pad = team->pad[member];
@@ -93,8 +93,8 @@ static void wake(const symm_team *team, int member)
 }
 
 /*
- * A ring's end that this rank has: of `filled` one thread at a time is the writer, of `emptied`
- * one is. A call takes it with the message's header, and gives it back with the last byte.
+ * This rank's end of a ring: one thread at a time writes `filled` (of a send) or `emptied` (of a
+ * receive). A call takes the end before a message's header, and releases it after the last byte.
  */
 static uint8_t *end_of(const symm_team *team, bool receives, int peer)
 {
@@ -112,7 +112,7 @@ static void give_end(const symm_team *team, bool receives, int peer)
     __atomic_store_n(end_of(team, receives, peer), 0, __ATOMIC_RELEASE);
 }
 
-/* What the peer has written of its count, checked: *bytes is what lies in the ring. */
+/* Checks the peer's count against this rank's: *bytes is what lies in the ring. */
 static symm_status ring_used(symm_team *team, int peer, uint64_t filled,
                              uint64_t emptied, size_t *bytes)
 {
@@ -126,8 +126,8 @@ static symm_status ring_used(symm_team *team, int peer, uint64_t filled,
                            ring_capacity(team));
 }
 
-/* How much of the message is moved at once, so that both ends copy at the same time; whole
- * units but for the message's end. */
+/* How much of the message is moved in one step, so that both ends copy at the same time; whole
+ * units except at the message's end. */
 static size_t portion(const symm_team *team, const struct symm_message *m, size_t room)
 {
     const size_t left = m->bytes - m->done,
@@ -186,7 +186,7 @@ static symm_status send_some(symm_team *team, struct symm_message *m, bool *move
     return SYMM_OK;
 }
 
-/* How much lies in the ring from that member, whose end this call has. */
+/* How much lies in the ring from that member. This call holds the ring's end. */
 static symm_status ring_waiting(symm_team *team, int peer, size_t *used)
 {
     const struct symm_ring *ring = ring_of(team, team->rank, peer);
@@ -215,7 +215,8 @@ static symm_status check_header(const struct run *run, const struct symm_message
         symm__site_name_text(run->site, where, sizeof(where)));
 }
 
-/* Begins to receive what has come from this member, if no other call does. */
+/* Begins to receive from this member if a message has come, and no other call receives from
+ * it. */
 static symm_status receive_from(const struct run *run, struct symm_message *m, int peer)
 {
     symm_team *team = run->team;
@@ -243,7 +244,7 @@ static symm_status receive_from(const struct run *run, struct symm_message *m, i
     return SYMM_OK;
 }
 
-/* From any rank: each search begins behind the rank that was served last. */
+/* Receives from any rank: each search begins after the rank that was served last. */
 static symm_status receive_any(const struct run *run, struct symm_message *m)
 {
     symm_team *team = run->team;
@@ -302,7 +303,7 @@ static symm_status receive_some(const struct run *run, struct symm_message *m,
 /* Moves what can be moved. *left: messages that are not done. */
 static symm_status advance(const struct run *run, bool *moved, int *left)
 {
-    /* By direction: an earlier message with this peer, or from any rank, is not done. */
+    /* By direction: whether an earlier message with this peer, or from any rank, is not done. */
     bool held[2] = {false, false};
     int peer = SYMM_ANY_PEER;
 
@@ -340,7 +341,7 @@ struct ended {
     const char *why;
 };
 
-/* Has this member ended: died, or only finalized? */
+/* Has this member died or, if `finalized_too`, finalized? */
 static struct ended member_ended(const symm_team *team, int member, bool finalized_too)
 {
     const symm_ctx *ctx = team->ctx;
@@ -389,7 +390,7 @@ static struct ended find_ended(const struct run *run)
         !symm__process_finished(
             &symm__near_control(team->ctx, team->world_rank[ended.member])->live))
         return ended;
-    /* It may have left because another rank died. */
+    /* The member may have finalized because another rank died. */
     death.status = symm__team_death(team, &death.member, &death.why);
     return death.status == SYMM_OK ? ended : death;
 }
@@ -435,7 +436,7 @@ static void describe(const struct run *run, char *text, size_t bytes)
         snprintf(text + used, bytes - used, ", and %d more operations wait", others);
 }
 
-/* Nothing has moved for a while. */
+/* Polls peers and records after nothing has moved for a while. */
 static symm_status slow_look(const struct run *run, bool expired)
 {
     symm_team *team = run->team;
@@ -504,7 +505,7 @@ symm_status symm__ring_run(const struct symm_ring_call *call)
     struct symm_backoff wait = {
         .word = &pad->rung, .wake = &pad->wake[WAKES], .timeout = call->timeout};
     uint32_t polls = 0; /* in a row that have moved nothing */
-    bool slow = false;  /* they were too many: the wait's clock runs */
+    bool slow = false;  /* there were too many such polls: the wait's clock runs */
     struct symm_control_wait shown = {0};
     symm_status status = symm__team_failed(team);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * seen.h - what tools see of calls: each public call is begun, and ended, in the list of the
- * rank's last calls (sight/sight.h). The number 0 stands for a call that is not in it.
+ * seen.h - what tools see of calls: the begin and the end of each public call are noted in the
+ * list of the rank's last calls (sight/sight.h). The number 0 stands for a call that is not in
+ * the list.
  */
 #ifndef SYMM_CALL_SEEN_H
 #define SYMM_CALL_SEEN_H
@@ -11,12 +12,12 @@
 
 /*
  * Steps. A collective has its channel's step, which is the same on all ranks. A one-sided call, a
- * send or a receive concerns two ranks. Its site is of channel SYMM_SIGHT_PAIRS, and its step is
- * the number of calls of its kind that this rank has made in the team with this peer: puts, gets,
- * sends, receives, or of one signal the raises or the waits. So the k-th send meets the k-th
- * receive, and the k-th raise the k-th wait. A receive from any rank has its number among those
- * from any rank, and counts with the sender once the message has come; a batch has its number
- * among the batches. All others count when they are made, in a graph once.
+ * send or a receive concerns two ranks. Its site has the channel SYMM_SIGHT_PAIRS, and its step
+ * is the number of calls of its kind that this rank has made in the team with this peer: puts,
+ * gets, sends, receives, or of one signal the raises or the waits. So the k-th send has the step
+ * of the k-th receive, and the k-th raise that of the k-th wait. A receive from any rank has its
+ * number among those from any rank, and counts with the sender once the message has come; a batch
+ * has its number among the batches. All others count when they are made, in a graph once.
  */
 /* The site of a collective. */
 uint32_t symm__seen_site(const struct symm_team_channel *channel,
@@ -25,11 +26,11 @@ uint32_t symm__seen_site(const struct symm_team_channel *channel,
 uint64_t symm__seen_begin(symm_team *team, struct symm_sight_what *what,
                           uint32_t name_hash, uint32_t step,
                           enum symm_sight_state state);
-/* The team's counts, made by the first such call: 16 bytes a member are too many for teams that have
- * none. NULL: there is no memory. */
+/* The team's counts, made by the first such call: 16 bytes a member are too many for teams that
+ * make none. NULL: there is no memory. */
 uint32_t *symm__seen_steps(symm_team *team);
-/* Counts one more call of that kind with the member; peer team->size: with none, or any. Its
- * number. */
+/* Counts one more call of that kind with the member, and returns its number. peer team->size:
+ * with no member, or any. */
 static inline uint32_t symm__seen_step(symm_team *team, enum symm_step kind, int peer)
 {
     uint32_t *steps;

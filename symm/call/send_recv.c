@@ -4,7 +4,7 @@
  * team's engine.
  *
  * Engine: a batch is one group: its operations may complete in any order. With SYMM_P2P_PAIRS=1,
- * and on a device in a team over several hosts, where one of all ranks may not be there,
+ * and on a device in a team over several hosts, where a communicator of all ranks may not exist,
  * each pair of ranks has its own communicator, which both ranks make at its first use. A batch
  * makes and uses them in ascending order of the pairs, so batches cannot wait for each other in a
  * circle.
@@ -161,7 +161,7 @@ static void batch_free(struct batch *batch)
     free(batch);
 }
 
-/* With the engine in place of rings, can it do this operation? */
+/* Fails if the engine, in place of rings, cannot do this operation. */
 static symm_status check_by_engine(const char *what, const symm_team *team,
                                    const symm_p2p_op *op, int index)
 {
@@ -210,7 +210,8 @@ static symm_status make(const char *what, symm_team *team, const symm_p2p_op *op
 
 /* ---- Running it ------------------------------------------------------------------ */
 
-/* World ranks of the peers of a part, the first `most` of them; their number. */
+/* Lists the world ranks of a part's peers, the first `most` of them; returns how many peers there
+ * are. */
 static int find_peers(const struct batch *batch,
                       const struct symm_engine_request *first, int count, int *ranks,
                       int most)
@@ -426,7 +427,7 @@ static symm_status launch(struct batch *batch, void *stream, symm_work **work)
  * communicator, and other calls of this rank's threads must go on meanwhile. */
 static symm_status enter(symm_team *team, bool rings, void **stream)
 {
-    if (rings && !*stream) /* any thread may take an end of a ring */
+    if (rings && !*stream) /* calls of any thread may use the rings */
         return SYMM_OK;
     return team->device_ops ? team->device_ops->stream_check(team->ctx, stream)
                             : symm__stream_enter(team, stream);
@@ -459,7 +460,7 @@ static symm_status begin(const char *what, symm_team *team, const symm_call *giv
     return SYMM_OK;
 }
 
-/* Rings, unless the caller names the engine: a choice that both ends make alike. */
+/* Chooses rings unless the caller names the engine, so both ends choose alike. */
 static symm_status choose(const char *what, const symm_team *team,
                           const symm_call *call, bool *rings)
 {

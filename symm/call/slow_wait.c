@@ -34,7 +34,7 @@
 #define CROSSED_SECONDS 0.005 /* before a wait is shown to ranks in other teams */
 #define TURNS_A_SCAN    16    /* yields between two polls of all peers */
 
-/* One wait that has not been met yet. */
+/* One wait whose word has not arrived yet. */
 struct stall {
     symm_team *team;
     const struct symm_args *args; /* NULL: a one-sided signal */
@@ -42,7 +42,7 @@ struct stall {
     struct symm_backoff wait;     /* for its word */
     int signal;                   /* of a one-sided wait, with its site's name */
     const char *site;
-    bool shown;                   /* control page's `waiting` is set */
+    bool shown;                    /* the control page's `waiting` is set */
     struct symm_control_wait seen; /* as tools see it */
 };
 
@@ -94,7 +94,7 @@ static symm_status report_mismatch(const struct stall *stall, int member)
         symm__site_text(&stall->args->site, state->epoch, mine, sizeof(mine)));
 }
 
-/* A member has ended, which is why the awaited one does not come. */
+/* Fails the wait because a member has ended, so that the awaited one does not arrive. */
 static symm_status report_dead(const struct stall *stall, int member, int awaited,
                                symm_status status, const char *why)
 {
@@ -118,8 +118,9 @@ static symm_status report_dead(const struct stall *stall, int member, int awaite
                            symm__team_name(team, name, sizeof(name)));
 }
 
-/* A member has finalized: perhaps because another has died, and then that one is named. It had
- * finalized before this look at the others. */
+/* Fails the wait because a member has finalized. It may have finalized because another one died:
+ * then that one is named. Its death is visible here, since the member had finalized before this
+ * poll. */
 static symm_status report_left(const struct stall *stall, int member,
                                symm_status status, const char *why)
 {
@@ -131,7 +132,7 @@ static symm_status report_left(const struct stall *stall, int member,
                             : report_dead(stall, dead, member, death, how);
 }
 
-/* ---- One look at all peers ---------------------------------------------------------- */
+/* ---- One poll of all peers ---------------------------------------------------------- */
 
 static bool has_arrived(const struct stall *stall, int member, uint64_t *value)
 {
@@ -161,7 +162,7 @@ static symm_status look_at(const struct stall *stall, int member, bool finished)
         return status;
     status = (finished ? symm__process_check : symm__process_died)(
         symm__process(team->ctx, rank), live, &why);
-    /* It may have arrived, or reported why it left, before it ended. */
+    /* The peer may have arrived, or recorded a failure, before it ended. */
     if (status == SYMM_OK || has_arrived(stall, member, &value))
         return SYMM_OK;
     if (symm__team_record_of(team, member) != SYMM_OK)
@@ -205,7 +206,8 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
         symm__team_name(team, name, sizeof(name)),
         symm__site_text(&stall->args->site, stall->state->epoch, mine, sizeof(mine)));
     symm__team_fail(team, SYMM_ERR_MISMATCH, "%s", other->failure);
-    pthread_mutex_unlock(&ctx->lock); /* not before: keeps the other team */
+    /* only now: the lock keeps the other team alive */
+    pthread_mutex_unlock(&ctx->lock);
     return symm__team_failed(team);
 }
 
@@ -225,10 +227,11 @@ static int find_finished(const struct stall *stall)
 
 static symm_status look_at_all(const struct stall *stall)
 {
-    /* Before the look at all others: if it left because another rank died, that one is found. */
+    /* Before the poll of all others: if that peer finalized because another rank died, the poll
+     * finds the death. */
     const int finished = find_finished(stall);
 
-    /* Other hosts report to the whole team, whose failure is its part's, too. */
+    /* Other hosts report a failure of the outer team, with which this local team fails too. */
     if (stall->team->outer)
         (void)symm__far_poll(stall->team->outer);
     if (__atomic_load_n(&stall->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
@@ -433,8 +436,8 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
 
 /* ---- One-sided signals ----------------------------------------------------------------- */
 
-/* Has the team failed, here or at a member? The rank that raises the signal may have left for
- * another reason than the one that a third rank has found, and then raises it no more. */
+/* Has the team failed, here or at a member? If a third rank has recorded a failure, the rank that
+ * raises the signal may have failed with it, and will not raise the signal. */
 static symm_status look_at_records(symm_team *team)
 {
     symm_status status = symm__far_poll(team);
@@ -456,14 +459,15 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
 
     if (status == SYMM_OK)
         status = look_at_records(team);
-    if (status == SYMM_OK && peer != team->rank) /* this rank itself is alive */
+    /* a wait for this rank's own signal needs no check */
+    if (status == SYMM_OK && peer != team->rank)
         status = symm__process_check(symm__process(team->ctx, rank),
                                      &symm__near_control(team->ctx, rank)->live, &why);
     if (status == SYMM_OK ||
         symm_device_epoch_reached((uint32_t)symm_device_word_load(stall->wait.word),
                                   count))
         return SYMM_OK;
-    /* It may have reported why it leaves before it ended. */
+    /* The peer may have recorded a failure before it ended. */
     if (!why || symm__team_record_of(team, peer) != SYMM_OK)
         return symm__team_failed(team);
     if (symm__process_finished(&symm__near_control(team->ctx, rank)->live))

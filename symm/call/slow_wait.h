@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * slow_wait.h - waits that are not met within their polls.
+ * slow_wait.h - waits whose word has not arrived within the first polls.
  */
 #ifndef SYMM_CALL_SLOW_WAIT_H
 #define SYMM_CALL_SLOW_WAIT_H
@@ -16,7 +16,8 @@ struct symm_backoff {
     unsigned turns;
 };
 
-/* One step of it, `seen` being the word's value. True: time to look at peers and deadline. */
+/* One step of the wait, `seen` being the word's value. True: time to look at peers and
+ * deadline. */
 bool symm__back_off(struct symm_backoff *wait, uint64_t seen);
 symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *args,
                             int peer);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stream.h - what calls and handles need of streams.
+ * stream.h - what calls and work handles use of streams.
  */
 #ifndef SYMM_CALL_STREAM_H
 #define SYMM_CALL_STREAM_H

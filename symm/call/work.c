@@ -32,7 +32,7 @@ struct host_work {
     pthread_mutex_t lock;
     pthread_cond_t completed;
     bool begun, done;
-    double timeout; /* seconds of the call's own, once it has begun */
+    double timeout; /* the call's own, in seconds, once it has begun */
     symm_status status;
     char error[SYMM_ERROR_BYTES]; /* "" while there is none */
     struct symm_notification *notifications; /* until it is done; owned */
@@ -111,7 +111,7 @@ void symm__work_complete(symm_work *handle, symm_status status)
     if (status != SYMM_OK)
         strncpy(work->error, symm_last_error(), sizeof(work->error) - 1);
     work->done = true;
-    /* with the lock: a thread that sees `done` may rely on their being posted */
+    /* with the lock held: for a thread that sees `done` the notifications are posted */
     symm__notifier_post(&work->head.ctx->notifier, work->notifications, status,
                         work->error);
     work->notifications = NULL;
@@ -271,7 +271,7 @@ static symm_status order(struct host_work *work, void *stream)
     return status;
 }
 
-/* From here on an error is that of the next handle, which `end` completes on the stream. */
+/* From here on an error is reported by the next handle, which `end` completes on the stream. */
 static symm_status call_then(struct host_work *work, void *stream,
                              symm_status (*fn)(void *arg, void *stream), void *arg,
                              struct follow *end)
@@ -366,7 +366,7 @@ static void notify(struct host_work *work, struct symm_notification *notificatio
     pthread_mutex_unlock(&work->lock);
 }
 
-/* fn, or with fn NULL the eventfd, which stays the caller's on error. */
+/* Adds fn, or with fn NULL the eventfd, which the caller still owns on error. */
 static symm_status add(symm_work *work, void (*fn)(symm_status status, void *arg),
                        void *arg, int fd)
 {
@@ -404,7 +404,8 @@ symm_status symm_work_notify(symm_work *work, void (*fn)(symm_status status, voi
     return status == SYMM_OK ? add(work, fn, arg, -1) : status;
 }
 
-/* The library writes to a descriptor of its own: the caller may close his at any time. */
+/* The library writes to a descriptor of its own: the caller may close the one it has at any
+ * time. */
 symm_status symm_work_fd(symm_work *work, int *fd)
 {
     int given, own = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * workspace.h - memory of a channel's calls that hold something between two of their steps.
+ * workspace.h - memory in which a channel's calls keep data between two of their steps.
  *
  * It belongs to one channel, whose calls run in order, so each call may use all of it.
  */
