@@ -10,8 +10,8 @@
 #include "util/log.h"
 #include "util/status.h"
 
-#define END_SECONDS   2.0 /* for the peers to end a communicator, too */
-#define LEAST_SECONDS 0.1 /* for each abort, whatever the others have taken */
+#define END_SECONDS   2.0 /* for the peers to end the communicator, too */
+#define LEAST_SECONDS 0.1 /* for each abort, however long the others have taken */
 
 /* Ends a communicator: an abort, or the end with its peers. */
 struct end_job {
@@ -36,7 +36,7 @@ static symm_status run_finalize(struct symm_helper_job *job)
     return end->ops->comm_finalize(end->comm, end->until);
 }
 
-/* Starts one; NULL: it has failed, or has run already. */
+/* Starts ending a communicator; NULL: that has failed, or is done already. */
 static struct end_job *end_start(const symm_team *team, struct symm_engine_comm *comm,
                                  symm_status (*run)(struct symm_helper_job *),
                                  double until, struct symm_helper **helper)
@@ -53,7 +53,7 @@ static struct end_job *end_start(const symm_team *team, struct symm_engine_comm 
     return NULL;
 }
 
-/* False: a thread is left that may still use it. */
+/* False: a thread is left that may still use the communicator. */
 static bool end_wait(const symm_team *team, struct end_job *end,
                      struct symm_helper *helper, double until)
 {
@@ -127,7 +127,8 @@ void symm__comm_drop(const symm_team *team, struct symm_engine_comm *comm)
         end_here(team, comm, destroy_here);
 }
 
-/* With the peers; if they do not come in time, by an abort. False: as symm__comm_abort. */
+/* Ends the communicator with the peers or, if they do not come in time, by an abort. False: as
+ * symm__comm_abort. */
 static bool comm_finalize(const symm_team *team, struct symm_engine_comm *comm)
 {
     const struct symm_engine_wait wait = {.until = symm__now() + END_SECONDS};

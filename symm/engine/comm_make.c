@@ -21,7 +21,8 @@
 #include "util/status.h"
 
 #define CREATE_PART   0.75 /* of the timeout; the rest is for the exchange of statuses */
-#define ALONE_SECONDS 3.0  /* for a member that has gone on to the next step */
+/* for this step, once a member has gone on to the next one */
+#define ALONE_SECONDS 3.0
 #define SPLIT_PART    0.5  /* of the timeout; the rest is for making one by an id */
 
 /* What members send each other before and after. */
@@ -63,7 +64,7 @@ static struct wire_made wire_of(symm_status status, const struct symm_engine_id 
     return wire;
 }
 
-/* The status and sentence of the first member that has failed. */
+/* Fails with the status and sentence of the first member that has failed. */
 static symm_status all_well(const symm_team *team,
                             const struct symm_oob_message *messages, bool *divisible)
 {
@@ -98,8 +99,8 @@ static bool has_gone_on(const symm_ctx *ctx, int rank)
     return !symm__is_far(ctx, rank) && poll(&poll_fd, 1, 0) == 1;
 }
 
-/* Why a pair's making must stop: the team, which is in use meanwhile, has failed. The context is
- * locked, so symm__engine_stop does not ask other hosts. */
+/* Stops the making of a pair's communicator if the team, which is in use meanwhile, has failed.
+ * The context is locked, so symm__engine_stop does not ask other hosts. */
 static symm_status pair_stop(void *arg)
 {
     symm_team *team = arg;
@@ -126,8 +127,8 @@ static int find_ended(const struct making *making, bool finalized)
 
 /*
  * A member that has died, or went on to the next step a while ago, will not take part. A member
- * that has finalized may have left because another one died, so deaths are looked for last. A
- * member of a pair may have done its part before it finalized.
+ * may have finalized because another one died, so deaths are looked for last. A member of a pair
+ * may have done its part before it finalized.
  */
 static symm_status making_stop(void *arg)
 {
@@ -161,7 +162,8 @@ static symm_status making_stop(void *arg)
 
 /* ---- The engine's part ------------------------------------------------------------ */
 
-/* Makes an id or a communicator. It refers to nothing of the team, since it may be left. */
+/* A job that makes an id or a communicator. It refers to nothing of the team, since it may be
+ * left behind. */
 struct make_job {
     struct symm_helper_job job;
     const struct symm_engine_ops *ops;
@@ -239,7 +241,7 @@ static symm_status make_job(struct making *making,
     return SYMM_OK;
 }
 
-/* A step of the engine's, whose failure is this thread's last error. */
+/* Runs a step of the engine; its failure becomes this thread's last error. */
 static symm_status take_step(struct making *making,
                              symm_status (*run)(struct symm_helper_job *),
                              const char *what)
@@ -285,7 +287,7 @@ static symm_status make_id(struct making *making)
 
 /* ---- Making one ------------------------------------------------------------------- */
 
-/* The step that all members take part in; `id`: the leader's, to all of its group. */
+/* One exchange of all members; `id`: from the leader to all of its group. */
 static symm_status tell(struct making *making, const char *what, double timeout,
                         symm_status mine, bool with_id, bool *told)
 {
@@ -308,7 +310,8 @@ static symm_status tell(struct making *making, const char *what, double timeout,
     return status;
 }
 
-/* A split that was left holds the team's communicator: this rank's engine ends for the team. */
+/* A split that was left behind holds the team's communicator: the team has no engine any more on
+ * this rank. */
 static void split_failed(symm_team *team)
 {
     symm__log(SYMM_LOG_WARN, "rank %d: %s", team->ctx->rank, symm_last_error());
@@ -325,7 +328,7 @@ static symm_status take_split(struct making *making)
     return status;
 }
 
-/* By an id of the first member; alone: none. */
+/* Makes the communicator by an id of the first member; a communicator of one rank needs none. */
 static symm_status take_create(struct making *making)
 {
     return making->count == 1 && making->team->size > 1
@@ -333,7 +336,7 @@ static symm_status take_create(struct making *making)
                : take_step(making, run_create, "no communicator");
 }
 
-/* Makes it, by a split or an id; all members know how that went. */
+/* Makes the communicator by a split or an id; all members learn the outcome. */
 static symm_status make_by(struct making *making, bool split, double until, bool *told)
 {
     symm_status status = SYMM_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * communicators.c - a team's communicators: made when the team is, or when a call needs them
- * (comm_make.h); ended when it fails or goes. Where the engine was asked for by name, a communicator
- * that cannot be made is an error.
+ * communicators.c - a team's communicators: made with the team, or when a call needs them
+ * (comm_make.h); ended when the team fails or is destroyed. Where the engine was asked for by
+ * name, a communicator that cannot be made is an error.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 #include "util/log.h"
 #include "util/status.h"
 
-#define IDLE_SECONDS 0.02 /* for the watchdog to see that operations are over */
+#define IDLE_SECONDS 0.02 /* for the watchdog to find that operations are over */
 #define LOOK_SECONDS 0.001
 
 /* ---- A team's own ---------------------------------------------------------------- */
@@ -97,14 +97,14 @@ symm_status symm__engine_team_open(symm_team *team, double timeout)
     return SYMM_OK;
 }
 
-/* No lock: a call of the engine that is under way may hold te->lock until it is aborted. */
+/* Takes no lock: a call of the engine that is under way may hold te->lock until it is aborted. */
 void symm__engine_team_abort(symm_team *team)
 {
     struct symm_team_engine *te = team->engine;
     const double until = symm__now() + SYMM_ABORT_SECONDS;
     bool done;
 
-    /* seq_cst, also the loads: comm_keep stores a communicator, then looks at `ended` */
+    /* seq_cst, also the loads: comm_keep stores a communicator, then loads `ended` */
     if (!te || __atomic_exchange_n(&te->ended, true, __ATOMIC_SEQ_CST))
         return;
     done = symm__comm_abort(team, __atomic_load_n(&te->comm, __ATOMIC_SEQ_CST), until);
@@ -139,7 +139,8 @@ void symm__engine_team_close(symm_team *team)
     team_engine_destroy(te);
 }
 
-/* Makes it one of the team's. If those have been aborted meanwhile, it is, too. */
+/* Makes the communicator one of the team's. If those have been aborted meanwhile, aborts it,
+ * too. */
 static symm_status comm_keep(symm_team *team, struct symm_engine_comm **place,
                              struct symm_engine_comm *comm)
 {
@@ -186,7 +187,8 @@ symm_status symm__engine_need(symm_team *team, bool all, double timeout, bool *t
 
     *told = false;
     pthread_mutex_lock(&team->ctx->lock);
-    team->ctx->in_rendezvous = team; /* a failure of the team ends its exchanges */
+    /* so that a failure of the team ends the exchanges */
+    team->ctx->in_rendezvous = team;
     status = symm__team_failed(team);
     if (status == SYMM_OK && !symm__engine_has(te, all)) {
         status = all ? make_whole(team, timeout, &comm, told)

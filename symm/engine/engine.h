@@ -35,7 +35,7 @@
 struct symm_engine;      /* the loaded library */
 struct symm_engine_comm; /* one communicator */
 
-/* What makes a communicator's ranks meet; made by its rank 0, carried by the runtime. */
+/* By what a communicator's ranks find each other; its rank 0 makes it, the runtime carries it. */
 struct symm_engine_id {
     uint8_t bytes[SYMM_ENGINE_ID_BYTES];
 };
@@ -54,7 +54,7 @@ struct symm_engine_request {
     int root, peer;
 };
 
-/* How long a wait may last, and whether it has lost its sense: polled while waiting. */
+/* Limits of a wait: a time, and a callback, polled meanwhile, that can end it. */
 struct symm_engine_wait {
     double until; /* symm__now() at which it ends with SYMM_ERR_TIMEOUT */
     symm_status (*stop)(void *arg); /* not SYMM_OK: ends the wait; may be NULL */
@@ -84,10 +84,11 @@ struct symm_engine_ops {
     /* Ends what it has begun, without waiting for peers. From any thread, at any time. */
     void (*comm_abort)(struct symm_engine_comm *comm);
     void (*comm_destroy)(struct symm_engine_comm *comm); /* NULL allowed */
-    /* Has an operation that was queued failed since? */
+    /* Has a queued operation failed? */
     symm_status (*comm_error)(struct symm_engine_comm *comm);
 
-    /* Why it cannot do this, equal on all ranks; NULL: it can. A static clause. */
+    /* Why the engine cannot do this request, equal on all ranks; NULL: it can. A static
+     * clause. */
     const char *(*objection)(const struct symm_engine *engine,
                              const struct symm_engine_request *request);
     /*
@@ -108,32 +109,33 @@ struct symm_engine_ops {
     void (*window_deregister)(struct symm_engine_comm *comm, void *handle);
 
     /*
-     * Carries the job's start, where the engine has its own way to reach all ranks before
-     * any communicator is made (MPI): symm_bootstrap's allgather. SYMM_ERR_UNSUPPORTED if
-     * it has none.
+     * Fills symm_bootstrap, whose allgather starts the job, where the engine reaches all ranks
+     * before any communicator is made (MPI). SYMM_ERR_UNSUPPORTED where it does not.
      */
     symm_status (*bootstrap)(struct symm_engine *engine, symm_bootstrap *bootstrap);
 
     /* The slots from here on may be NULL, or lie after `size`: the library fills them. */
 
-    /* In what the result differs from what symm.h promises, though the engine can: equal on
-     * all ranks; NULL: in nothing. The library takes such a call to it only by name, or
-     * where nothing else reaches. A static clause. */
+    /* How the result of a request that the engine can do differs from what symm.h promises, equal
+     * on all ranks; NULL: in nothing. The library gives such a call to the engine only by name,
+     * or where nothing else reaches all ranks. A static clause. */
     const char *(*deviation)(const struct symm_engine *engine,
                              const struct symm_engine_request *request);
     /* A plug-in's own symm_last_error: of the last call on this thread that failed. */
     const char *(*last_error)(void);
 
-    /* Its waits have no bound of their own: an abort from another thread ends them. */
+    /* The engine's waits have no bound of their own: an abort from another thread ends them. */
     bool blocks;
-    /* From a communicator on which nothing is under way. Collective over `parent`; color: ranks
-     * of one make a communicator in the order of their ranks there; -1: none, *comm is NULL. */
+    /* Splits a communicator on which nothing is under way. Collective over `parent`. Ranks of one
+     * color make a communicator, in the order of their ranks in `parent`; color -1: none, *comm
+     * is NULL. */
     symm_status (*comm_split)(struct symm_engine_comm *parent, int color, int size,
                               const struct symm_engine_wait *wait,
                               struct symm_engine_comm **comm);
     /* Thread blocks of one operation on a device at most; 0: not known. */
     int grid;
-    /* Completes it with the peers, before comm_destroy. NULL: comm_destroy does so. */
+    /* Completes the communicator with the peers, before comm_destroy. NULL: comm_destroy does
+     * so. */
     symm_status (*comm_finalize)(struct symm_engine_comm *comm, double until);
 };
 

@@ -12,7 +12,7 @@
 #include "util/thread.h"
 
 #define SPARE          2
-#define SLICE_SECONDS  0.001 /* between two looks at wait->stop */
+#define SLICE_SECONDS  0.001 /* between two polls of wait->stop */
 #define RETURN_SECONDS 1.0 /* for jobs that were left to return, at the context's end */
 
 enum state {
@@ -21,7 +21,7 @@ enum state {
     IDLE,
     RUNNING,
     DONE,
-    LEFT, /* nobody waits for the job any more; the thread frees all */
+    LEFT, /* no thread waits for the job any more; the helper frees all */
     STOPPING
 };
 
@@ -68,7 +68,7 @@ static symm_status run_job(void *arg)
     return SYMM_OK;
 }
 
-/* Of a job that was left. The thread ends here: what it would return to may be gone. */
+/* Ends the thread of a job that was left: what the thread would return to may be gone. */
 static _Noreturn void end_left(struct symm_helper *helper)
 {
     struct symm_helper_job *job = helper->job;
@@ -79,7 +79,7 @@ static _Noreturn void end_left(struct symm_helper *helper)
         job->undo(job);
     free(job);
     helper_free(helper);
-    /* release: what `undo` did is over for a thread that then closes the engine and the device */
+    /* release: pairs with a thread that then closes the engine and the device: `undo` is over */
     __atomic_fetch_sub(left, 1, __ATOMIC_RELEASE);
     pthread_exit(NULL);
 }
@@ -120,7 +120,7 @@ static void *helper_main(void *arg)
     return NULL;
 }
 
-/* Until its device is current. */
+/* Waits until the thread's device is current. */
 static bool has_begun(struct symm_helper *helper)
 {
     bool broken;
@@ -238,12 +238,12 @@ bool symm__helpers_close(symm_ctx *ctx)
         pthread_mutex_unlock(&helper->lock);
         pthread_join(helper->thread, NULL);
         helper_free(helper);
-    } /* One that waited for a dead peer returns a moment later, as a rule. */
+    } /* A job that waited for a dead peer mostly returns a moment later. */
     while ((left = __atomic_load_n(helpers->left, __ATOMIC_ACQUIRE)) > 0 &&
            symm__now() < until)
         symm__sleep(SLICE_SECONDS);
     pthread_mutex_destroy(&helpers->lock);
-    if (left == 0) /* else the thread counts itself out there, whenever that is */
+    if (left == 0) /* else the thread decrements it later */
         free(helpers->left);
     free(helpers);
     ctx->engine->helpers = NULL;
@@ -329,7 +329,7 @@ bool symm__helper_run(symm_ctx *ctx, struct symm_helper_job *job,
     bool done;
 
     *status = symm__helper_start(ctx, job, &helper);
-    if (*status != SYMM_OK) { /* it never began: the same as if it had failed */
+    if (*status != SYMM_OK) { /* the job never began: the same as a failure */
         job->status = *status;
         snprintf(job->sentence, sizeof(job->sentence), "%s", symm_last_error());
         return true;

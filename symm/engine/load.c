@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * load.c - which engine a context has: SYMM_ENGINE, and what all ranks have in common.
+ * load.c - which engine a context has: by SYMM_ENGINE, and by what all ranks have.
  *
  * Loading is local; the handshake then reports to all ranks what each has (symm__engine_agree). An
  * engine serves only if every rank has the same one in the same version: else no rank uses
@@ -22,7 +22,7 @@
 
 #define PLUGIN_MPI "libsymm_mpi.so"
 
-enum engine_state { NONE, LOADED, REFUSED }; /* REFUSED: wanted, but it does not load */
+enum engine_state { NONE, LOADED, REFUSED }; /* REFUSED: wanted, but does not load */
 
 #define FLAG_ASKED   1u
 #define FLAG_WINDOWS 2u
@@ -107,7 +107,7 @@ static bool is_other_driver(void)
            strcmp(symm__option(SYMM_OPTION_NCCL_LIB), "libnccl.so.2") == 0;
 }
 
-/* What SYMM_ENGINE names; *operations NULL: no engine is wanted. */
+/* Finds what SYMM_ENGINE names; *operations NULL: no engine is wanted. */
 static symm_status find_operations(const symm_ctx *ctx, struct symm_engine_use *use,
                                    const struct symm_engine_ops **operations)
 {
@@ -238,7 +238,7 @@ static symm_status close_engine(void *arg)
     return SYMM_OK;
 }
 
-/* A helper thread that was left behind may still use it. The list keeps it reachable. */
+/* Keeps what a helper thread that was left behind may still use reachable in a list. */
 static void keep(struct symm_engine_use *use)
 {
     static struct symm_engine_use *kept;

@@ -30,7 +30,7 @@
 #define LEFT_SECONDS  2.0  /* for MPI_Finalize, if an operation is not complete */
 #define SENTENCE      512
 
-/* Of the process, as MPI's own state is. */
+/* State of the process, as MPI's own state is. */
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER; /* of starting MPI */
 static pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;     /* of calling it */
 static int thread_level = -1;  /* that MPI provides; set by start_mpi, always to the same value */
@@ -366,7 +366,7 @@ static bool is_world(const struct symm_engine *engine, int size, const int *worl
     return size == engine->size;
 }
 
-/* The tag of the messages by which the members of a communicator meet. */
+/* The tag of the messages by which the members of a communicator find each other. */
 static int tag_of(const struct symm_engine *engine, const struct symm_engine_id *id)
 {
     uint64_t hash = symm__fnv(SYMM_FNV_BASIS, id->bytes, sizeof(id->bytes));
@@ -520,7 +520,7 @@ static symm_status mpi_comm_error(struct symm_engine_comm *comm)
     return SYMM_OK;
 }
 
-/* ---- What MPI does not need: all goes through the engine's own memory ------------ */
+/* ---- Slots that MPI does not need: all data go through the engine's own memory ------------ */
 
 static symm_status mpi_memory_register(struct symm_engine_comm *comm, void *ptr,
                                        size_t bytes, void **handle)

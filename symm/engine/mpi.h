@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * mpi.h - what the files of the MPI engine share. The engine is a plug-in (libsymm_mpi.so): it
- * uses nothing of the library but what it is compiled with.
+ * uses only the parts of the library that are compiled into it.
  *
  * MPI's state belongs to the process. Below MPI_THREAD_MULTIPLE one lock of the process, shared
  * by all engines, guards the calls of MPI. The exceptions are the calls that start and finalize
@@ -47,7 +47,7 @@ struct symm_engine_comm {
 /* Sets this plug-in's symm_last_error; longer text is cut. Returns status. */
 symm_status symm__mpi_fail(symm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The same with MPI's own words for the code. */
+/* The same, with MPI's text for the code. */
 symm_status symm__mpi_fail_code(int code, const char *what);
 /* Whether this thread may call MPI. */
 symm_status symm__mpi_enter_check(void) SYMM_MUST_CHECK;
@@ -60,7 +60,7 @@ struct symm_mpi_wait {
     const struct symm_engine_wait *given;
     struct symm_engine_comm *comm; /* NULL: none is made yet */
     const char *what;              /* "all_reduce" */
-    int peer;                      /* the rank in the world that it is for; -1: all */
+    int peer;                      /* the world rank that is awaited; -1: all */
     double began;
 };
 struct symm_mpi_wait symm__mpi_wait(const struct symm_engine_wait *given,

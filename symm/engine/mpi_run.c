@@ -4,14 +4,13 @@
  *
  * MPI moves bytes; sums are made by the library's own reductions (kernels/reduce/reduce.h), in
  * rank order, each element by one rank: so every dtype and op has the semantics of symm.h,
- * with the same bits on all ranks, run after run, and a NaN is where symm.h puts it. An
- * all_reduce is an all_to_all of slices, a sum, and an all_gather; a small one an all_gather
- * and a sum.
+ * with the same bits on all ranks, run after run, and NaNs as symm.h promises. An all_reduce is
+ * an all_to_all of slices, a sum, and an all_gather; a small one an all_gather and a sum.
  *
- * Everything goes in pieces through memory of the engine (mpi.h says why): a
- * collective's is bounded by PIECE_BYTES for what comes in and as much for what goes out.
- * Sends and receives of a group progress independently of each other, each with one piece
- * under way; the k-th send to a rank meets its k-th receive by a number in the tag.
+ * All data go in pieces through memory of the engine (mpi.h says why): of a collective at most
+ * PIECE_BYTES come in at a time, and as many go out. Sends and receives of a group progress
+ * independently of each other, each with one piece under way; the k-th send to a rank meets its
+ * k-th receive by a number in the tag.
  */
 #include "engine/mpi.h"
 
@@ -29,7 +28,7 @@ struct piece {
     struct symm_engine_comm *comm;
     const struct symm_engine_request *request;
     struct symm_mpi_wait wait;
-    symm_reduce_fn reduce; /* NULL: it does not */
+    symm_reduce_fn reduce; /* NULL: no reduction */
     size_t element;        /* bytes */
     char *out, *in;        /* what is sent, and what comes */
     const void **from;     /* [ranks]: the parts of a sum */
@@ -101,7 +100,7 @@ static symm_status move(const struct piece *p, enum move move, size_t bytes)
     return symm__mpi_complete(&p->wait, &request, 1);
 }
 
-/* All ranks' parts in p->in, of `count` elements each, into one. */
+/* Reduces all ranks' parts in p->in, of `count` elements each, into one. */
 static void combine(const struct piece *p, void *to, size_t count)
 {
     void *const dst[1] = {to};
@@ -124,7 +123,8 @@ static symm_status broadcast(const struct piece *p, size_t at, size_t count)
     return status;
 }
 
-/* After `status` of the operation: every rank's part of its block goes to the caller's. */
+/* Copies every rank's part of its block to the caller's memory, if the operation's `status` is
+ * SYMM_OK. */
 static symm_status take_blocks(const struct piece *p, size_t at, size_t bytes,
                                symm_status status)
 {
@@ -142,7 +142,7 @@ static symm_status all_gather(const struct piece *p, size_t at, size_t count)
     return take_blocks(p, at, bytes, move(p, GATHER, bytes));
 }
 
-/* The same part of every rank's block goes to that rank. */
+/* Sends the same part of every rank's block to that rank. */
 static symm_status exchange(const struct piece *p, size_t at, size_t count)
 {
     size_t bytes = count * p->element;
@@ -180,7 +180,8 @@ static symm_status all_reduce(const struct piece *p, size_t at, size_t count)
             combine(p, user_out(p, at), count);
         return status;
     }
-    memset(p->out + bytes, 0, (slice * n - count) * p->element); /* adds nothing odd */
+    /* so that the sum has no stale values */
+    memset(p->out + bytes, 0, (slice * n - count) * p->element);
     status = move(p, EXCHANGE, slice * p->element);
     if (status != SYMM_OK)
         return status;
@@ -289,7 +290,7 @@ static int message_begin(struct symm_engine_comm *comm, const struct message *m,
     return MPI_Isend(m->memory, bytes, MPI_BYTE, peer, m->tag, comm->comm, request);
 }
 
-/* A piece has gone through: *more says whether another one follows. */
+/* A piece is complete: *more says whether another one follows. */
 static symm_status message_end(const struct symm_engine_comm *comm, struct message *m,
                                const MPI_Status *mpi, bool *more)
 {
@@ -351,7 +352,7 @@ static symm_status group_code(const struct group *g, int code, int index)
     return symm__mpi_fail_code(code, g->wait.what);
 }
 
-/* Those of `which` that have gone through go on. */
+/* Continues the messages of `which`, whose requests are complete. */
 static symm_status group_go_on(const struct group *g, int done, bool failed)
 {
     for (int i = 0; i < done; i++) {

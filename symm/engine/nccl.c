@@ -2,13 +2,13 @@
 /*
  * nccl.c - NCCL as an engine: opened at run time, never linked.
  *
- * Communicators block: NCCL makes a thread for each group of calls on one that does not, which
- * costs several times the call itself. So a call that waits in NCCL (for a connection, or for
- * room in the device's queue) is ended by an abort from another thread; what makes and ends
- * communicators runs on helper threads (helper.h). NCCL_COMM_BLOCKING=0 overrules this: then
+ * Communicators block: NCCL makes a thread for each group of calls on a communicator that does
+ * not, which costs several times the call itself. So a call that waits in NCCL (for a connection,
+ * or for room in the device's queue) is ended by an abort from another thread; what makes and
+ * ends communicators runs on helper threads (helper.h). NCCL_COMM_BLOCKING=0 overrules this: then
  * every answer "in progress" is waited for with a deadline. The library stays loaded: it has
- * threads of its own. Variables of NCCL (NCCL_NVLS_ENABLE and its kin) are the user's and are
- * not touched.
+ * threads of its own. Variables of NCCL (NCCL_NVLS_ENABLE and its kin) are the user's and are not
+ * touched.
  *
  * One call at a time runs on a communicator (`lock`), but for the abort, which waits for that
  * call for a moment only and then goes ahead, as NCCL allows. It holds no lock: it may not return.
@@ -38,7 +38,7 @@
 #define POLL_SECONDS   0.0002
 #define SPIN_SECONDS   0.002
 #define CALL_SECONDS   0.05 /* that an abort waits for a call under way */
-#define WINDOW_SECONDS 20   /* for the peers' registration, where it is not blocking */
+#define WINDOW_SECONDS 20   /* for the peers' registration, where NCCL does not block */
 
 struct symm_engine {
     struct symm_nccl nccl;
@@ -170,7 +170,7 @@ static symm_status was_aborted(void)
     return symm__fail_quiet(SYMM_ERR_ABORTED, "the communicator was aborted");
 }
 
-/* The same, once the call is no longer in progress; with the lock. A call that an abort has
+/* As nccl_check, once the call is no longer in progress; with the lock. A call that an abort has
  * ended returns an error of NCCL's choice. */
 static symm_status nccl_complete(struct symm_engine_comm *comm, int result,
                                  const struct symm_engine_wait *wait, const char *what)
@@ -237,7 +237,8 @@ static void comm_free(struct symm_engine_comm *comm)
     free(comm);
 }
 
-/* What NCCL has answered. *made: NULL if the rank is in no group of a split. */
+/* Takes the communicator that NCCL has made. *made: NULL if the rank is in no group of a
+ * split. */
 static symm_status comm_made(struct symm_engine_comm *comm, int result,
                              const struct symm_engine_wait *wait, const char *what,
                              struct symm_engine_comm **made)
@@ -314,7 +315,7 @@ static void nccl_abort(struct symm_engine_comm *comm)
             symm__sleep(POLL_SECONDS);
     }
     if (idle)
-        pthread_mutex_unlock(&comm->lock); /* later calls see that it has ended */
+        pthread_mutex_unlock(&comm->lock); /* later calls find it ended */
     if (comm->nccl->abort(comm->nccl_comm) != SYMM_NCCL_SUCCESS)
         symm__log(SYMM_LOG_WARN, "ncclCommAbort failed: %s",
                   comm->nccl->last_error(NULL));
@@ -408,7 +409,8 @@ static symm_status nccl_window(struct symm_engine_comm *comm, void *ptr, size_t 
                                                        handle, SYMM_NCCL_SYMMETRIC),
                            &wait, "ncclCommWindowRegister");
     pthread_mutex_unlock(&comm->lock);
-    if (status == SYMM_OK && !*handle) /* NCCL says so for memory that it cannot take */
+    /* that is NCCL's answer for memory that it cannot take */
+    if (status == SYMM_OK && !*handle)
         status = symm__fail_quiet(SYMM_ERR_UNSUPPORTED,
                                   "NCCL makes no window of this memory");
     return status;

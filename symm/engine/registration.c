@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * registration.c - what a team's communicator knows of this rank's memory.
+ * registration.c - which memory of this rank a team's communicator has registered.
  *
  * A trace hook registers segments as they appear (those that exist come first, by the
  * snapshot that a new hook gets) and deregisters them before they go. An address is
  * registered once; memory that cannot be is left alone, with one line.
  *
  * Windows are collective. After a rendezvous the members compare their new segments and
- * register them in order of offset, one at a time: if one fails on a member, all give back
- * what they got and use no windows any more.
+ * register them in order of offset, one at a time: if one fails on a member, all members
+ * deregister their windows and make no more.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +178,7 @@ static char *segment_address(const symm_team *team, const struct symm_segment *s
     return symm__heap_base(team->ctx, team->ctx->rank) + segment->offset;
 }
 
-/* Of offset and size of the segments from `first` on. */
+/* A hash of offset and size of the segments from `first` on. */
 static uint64_t digest(const symm_team *team, size_t first)
 {
     uint64_t hash = symm__fnv(SYMM_FNV_BASIS, &first, sizeof(first));
@@ -191,7 +191,7 @@ static uint64_t digest(const symm_team *team, size_t first)
     return hash;
 }
 
-/* Do all members say the same? *same is equal on all. */
+/* Have all members the same value? *same is equal on all. */
 static symm_status compare(symm_team *team, const char *what, uint64_t mine, bool *same)
 {
     struct symm_oob_message *messages = team->ctx->room.messages;
@@ -233,7 +233,8 @@ static symm_status window_late(struct symm_team_engine *te, double seconds)
         team->ctx->rank, team->ctx->engine->version, seconds);
 
     symm__engine_team_abort(team);
-    /* The thread may return only now; that of the communicator's end does not wait for it. */
+    /* The thread may return only now; the thread that ends the communicator does not wait for
+     * it. */
     __atomic_store_n(&te->left, true, __ATOMIC_RELAXED);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * run.c - calls of a team that its engine serves: what the chooser gets, a
- * collective as a kernel of the host backend, and what a failure makes of the team.
+ * run.c - calls of a team that its engine serves: what the selection reads, a collective as a
+ * kernel of the host backend, and how a failure fails the team.
  */
 #include <stdio.h>
 #include <string.h>
@@ -92,7 +92,7 @@ symm_status symm__engine_failed(symm_team *team, symm_status status, const char 
     return symm__team_failed(team);
 }
 
-/* A call that waits in the engine, which does not say for which of its ranks. */
+/* A call that waits in the engine, which does not report which rank it waits for. */
 struct waiting {
     const struct symm_engine_call *call;
     struct symm_control_wait seen;
@@ -114,8 +114,8 @@ static int left_member(const struct symm_engine_call *call)
     return -1;
 }
 
-/* The wait's `stop`. A member may finalize once its own part is done, and what it has sent may be
- * on its way: without it the call can end for some time. */
+/* The wait's `stop`. A member may finalize once its own part is done, while what it sent is still
+ * on its way: so the call may still end for some time after that. */
 static symm_status stop(void *arg)
 {
     struct waiting *waiting = arg;
@@ -143,7 +143,7 @@ static symm_status stop(void *arg)
                            rank, symm__host_of_rank(ctx, rank), ctx->rank, call->what);
 }
 
-/* "recv" of "symm_recv with rank 3": as tools have the call. */
+/* "recv" of "symm_recv with rank 3": the name that tools show. */
 static const char *operation(const char *what, char *op, size_t bytes)
 {
     if (strncmp(what, "symm_", 5) == 0)

@@ -4,12 +4,12 @@
  * communicators of its teams, and calls that go there.
  *
  * A context has an engine only if all its ranks have the same one. A team has communicators
- * only if all its members could make them; else it goes on without, and with an engine that
- * was asked for by name it does not begin at all.
+ * only if all its members could make them; else it goes on without an engine; where the engine
+ * was asked for by name, the team is not made.
  *
  * A collective that goes to an engine is announced in the channel first, by a signal round with
- * the call's own tag: ranks that make another call, are late or dead are found there, with
- * the sentences of any other call, before the engine waits for them.
+ * the call's own tag: ranks that make another call, are late or dead are found there, with the
+ * usual sentences, before the engine waits for them.
  */
 #ifndef SYMM_ENGINE_RUNTIME_H
 #define SYMM_ENGINE_RUNTIME_H
@@ -20,7 +20,7 @@
 
 struct symm_helpers;
 
-/* What symm_team_split has for the team that it makes next; with the context locked. */
+/* What symm_team_split has made for the team that it makes next; the context is locked. */
 struct symm_engine_given {
     bool tried;                    /* all members have taken part */
     struct symm_engine_comm *comm; /* NULL: it failed on this rank */
@@ -32,11 +32,12 @@ struct symm_engine_use {
     struct symm_engine_ops table;      /* the engine's, completed by load.c */
     struct symm_engine *engine;
     bool asked;     /* by name: what fails is an error, not a warning */
-    bool registers; /* memory, as segments come and go */
+    bool registers; /* memory, as segments appear and go */
     bool windows;   /* at each rendezvous */
-    bool pairs;     /* two ranks that send have a communicator of their own */
+    bool pairs;     /* each two ranks that send have a communicator of their own */
     struct symm_helpers *helpers; /* helper.h; NULL: none yet, or not needed; owned */
-    struct symm_engine_use *next; /* of those that outlive their context (load.c) */
+    /* in the list of those that outlive their context (load.c) */
+    struct symm_engine_use *next;
     struct symm_engine_given given;
     uint32_t state; /* enum engine_state in load.c */
     char version[64];
@@ -80,7 +81,7 @@ static inline bool symm__engine_fits_beside(const symm_ctx *ctx)
     return ops && ops->grid > 0 && ctx->processors >= 2 * ops->grid;
 }
 
-/* What a rank reports of its engine in the handshake. */
+/* What a rank sends of its engine in the handshake. */
 struct symm_engine_handshake {
     uint32_t state, flags;
     char name[16], version[64], why[192];
@@ -103,19 +104,19 @@ symm_status symm__engine_agree(symm_ctx *ctx,
 /* An engine's own failure as this thread's last error, with `what` in front. */
 symm_status symm__engine_reported(const symm_ctx *ctx, symm_status status,
                                   const char *what);
-/* Calls fn with the rank's device current, if the engine wants it; `last`: to give something
- * back, even where the device refuses. */
+/* Calls fn with the rank's device current, if the engine wants that; `last`: fn frees something,
+ * and is called even where the device refuses. */
 symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
                                 void *arg);
 
 /* ---- communicators.c, comm_make.c: communicators ----------------------------------------- */
 
-/* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the
- * team goes on without. */
+/* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the team
+ * goes on without an engine. */
 symm_status symm__engine_team_open(symm_team *team, double timeout) SYMM_MUST_CHECK;
 /* Not collective. After the team's last operation, before its memory goes. */
 void symm__engine_team_close(symm_team *team);
-/* Ends all that the team's communicators have begun; they are of no use then. */
+/* Aborts the team's communicators: ends all operations; none can be used afterwards. */
 void symm__engine_team_abort(symm_team *team);
 /*
  * A communicator among some members: each member gives its own group, team ranks in
@@ -127,8 +128,8 @@ symm_status symm__engine_comm_among(symm_team *team, const int *members, int cou
                                     struct symm_engine_comm **comm) SYMM_MUST_CHECK;
 /*
  * For a call of a team over several hosts that needs the communicator of all its members, or that
- * of its rail: makes it, unless it is there. Collective over the team. *told: an error is one of
- * making it, which all members have; else it is this rank's.
+ * of its rail: makes it, unless it exists. Collective over the team. *told: an error concerns
+ * making it, and all members have it; else it is this rank's alone.
  */
 symm_status symm__engine_need(symm_team *team, bool all, double timeout,
                               bool *told) SYMM_MUST_CHECK;
@@ -148,13 +149,13 @@ void symm__engine_split_end(symm_team *parent);
  * first use by both; `until` as symm__now() counts. */
 symm_status symm__engine_pair(symm_team *team, int peer, double until,
                               struct symm_engine_comm **comm) SYMM_MUST_CHECK;
-/* Why an operation of this team must stop: it has failed, or a member has died. */
+/* Why an operation of this team must stop: the team has failed, or a member has died. */
 symm_status symm__engine_stop(void *team);
 
 /* ---- registration.c: registration -------------------------------------------------------- */
 
 void symm__engine_memory_open(struct symm_team_engine *te);
-/* All of it, before the communicator's end, once the hook has gone. */
+/* Deregisters all memory, before the communicator's end, once the hook has gone. */
 void symm__engine_memory_drop(struct symm_team_engine *te);
 void symm__engine_memory_close(struct symm_team_engine *te); /* drops the hook */
 /* Inside symm_rendezvous, once memory is shared: windows of new segments. Collective. */
@@ -164,15 +165,15 @@ struct symm_engine_call; /* core/device_ops.h */
 
 /* ---- run.c: calls ---------------------------------------------------------------- */
 
-/* What the chooser may look at: equal on all ranks. */
+/* Fills in what the selection reads of the engine: equal on all ranks. */
 void symm__engine_describe(const symm_team *team, int root,
                            struct symm_select_query *query);
 /* A host engine's collective, as a kernel: the round, then the engine. */
 symm_status symm__host_engine(struct symm_state *state, const struct symm_args *args);
 struct symm_engine_request symm__engine_request(const struct symm_args *args);
-/* Runs on memory of the host, now. */
+/* Runs the call on memory of the host, now. */
 symm_status symm__engine_run_host(const struct symm_engine_call *call);
-/* An operation has failed here: the team has, and its communicators are aborted. */
+/* An operation has failed here: fails the team, and aborts its communicators. */
 symm_status symm__engine_failed(symm_team *team, symm_status status, const char *what,
                                 const char *site);
 
