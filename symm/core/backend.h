@@ -5,9 +5,8 @@
  * A backend is a const table of operations that begins with its size. No function is NULL
  * where `open` can succeed: what a backend cannot do returns SYMM_ERR_UNSUPPORTED. Every
  * operation may be called from any thread, one at a time per backend object unless said
- * otherwise; none waits for a peer except `launch` (inline) and the stream's worker, whose
- * waits are bounded by stall. Operations set symm_last_error when they fail and leave nothing
- * behind.
+ * otherwise; none waits for a peer except `launch` (inline) and the stream's worker, whose waits
+ * slow_wait.c bounds. Operations set symm_last_error when they fail and leave nothing behind.
  */
 #ifndef SYMM_CORE_BACKEND_H
 #define SYMM_CORE_BACKEND_H
@@ -33,7 +32,7 @@ struct symm_device_info {
     int major, minor;        /* compute capability */
     char name[64], bus[16];
     uint8_t uuid[16];
-    bool multicast; /* it has multicast, and the options want it */
+    bool multicast; /* it has multicast, and the options ask for it */
 };
 
 #define SYMM_RUN_CHUNKS 32 /* allocations that one registration may reach over */
@@ -42,8 +41,8 @@ struct symm_device_info {
 /* How peers get a run: a descriptor for each chunk, or one token. */
 enum symm_run_kind { SYMM_RUN_DESCRIPTORS, SYMM_RUN_BY_TOKEN, SYMM_RUN_KINDS };
 
-/* Allocations of the caller side by side, as their owner and its peers name them. `id` is one
- * that no other memory ever has at this address. */
+/* Allocations of the caller side by side, as their owner and its peers name them. No other memory
+ * at this address ever has the same `id`. */
 struct symm_run {
     uint64_t base, bytes, id;
     uint32_t chunks;
@@ -51,7 +50,7 @@ struct symm_run {
     uint64_t chunk[SYMM_RUN_CHUNKS];
 };
 
-/* What the owner has of a run. */
+/* What the owner keeps of a run. */
 struct symm_own_run {
     struct symm_run run;
     int fds[SYMM_RUN_CHUNKS];       /* of chunks, until all peers have them; then -1 */
@@ -78,16 +77,17 @@ struct symm_clique {
 
 /* Memory that ranks of other hosts map. A handle serves as long as the memory lives. */
 struct symm_fabric_ops {
-    /* The own device's. An error says why it is in none. */
+    /* The clique of the own device. An error says why it is in none. */
     symm_status (*clique)(struct symm_backend *backend, struct symm_clique *clique);
     /* New memory that holds numbers which follow from `number`, and its handle. */
     symm_status (*offer)(struct symm_backend *backend, uint64_t number, uint8_t *handle,
                          void **proof);
     void (*withdraw)(struct symm_backend *backend, void *proof); /* NULL allowed */
-    /* Maps what a peer has offered, reads it and unmaps it: does it hold its numbers? */
+    /* Maps what a peer has offered, reads it and unmaps it. An error if it does not hold its
+     * numbers. */
     symm_status (*prove)(struct symm_backend *backend, const uint8_t *handle,
                          uint64_t number);
-    /* From here on `commit` makes memory that has such handles. */
+    /* From this call on `commit` makes memory that has such handles. */
     void (*use)(struct symm_backend *backend);
     /* The handle of memory that `commit` has made at this place. */
     symm_status (*handle)(struct symm_backend *backend, void *at, uint8_t *handle);
@@ -104,8 +104,8 @@ struct symm_backend_ops {
     /* Devices that this process sees; an error says why there is no driver. */
     symm_status (*count)(int *count);
     symm_status (*open)(int local_rank, struct symm_backend **backend);
-    /* Ranks that are threads share address space: an object for what outlives them, only
-     * for reserve, release and close. */
+    /* Ranks that are threads share address space: makes an object for what outlives them, which
+     * is used only for reserve, release and close. */
     symm_status (*open_owner)(struct symm_backend *member, struct symm_backend **owner);
     void (*close)(struct symm_backend *backend);               /* NULL allowed */
     size_t (*granularity)(const struct symm_backend *backend); /* a power of two */
@@ -126,28 +126,28 @@ struct symm_backend_ops {
      * a shared reservation the handle may be -1, and what lay there before goes. */
     symm_status (*commit)(struct symm_backend *backend, void *at, size_t bytes,
                           int *handle);
-    /* A peer's handle, checked (kind, size, seals) before it is mapped at `at`. */
+    /* Checks a peer's handle (kind, size, seals), then maps it at `at`. */
     symm_status (*import)(struct symm_backend *backend, int handle, void *at,
                           size_t bytes);
-    /* A peer that is a thread has committed memory at `at`: makes it accessible. */
+    /* Makes memory at `at` accessible that a peer, which is a thread, has committed. */
     symm_status (*reach)(struct symm_backend *backend, void *at, size_t bytes);
-    /* Back to mere address space. */
+    /* Unmaps the memory; the address space stays reserved. */
     void (*unmap)(struct symm_backend *backend, void *at, size_t bytes);
 
     /* ---- Memory of the caller (core/registered.h) ---- */
 
-    /* The run that [ptr, ptr + bytes) lies in; mem: the memory of symm_mem_alloc that ptr lies in,
-     * NULL: in none. Sentences begin with symm_buffer_register. */
+    /* Finds the run that [ptr, ptr + bytes) lies in; mem: the memory of symm_mem_alloc that ptr
+     * lies in, NULL: in none. Sentences begin with symm_buffer_register. */
     symm_status (*run_take)(struct symm_backend *backend, void *ptr, size_t bytes,
                             const struct symm_mem *mem, struct symm_own_run *own);
-    /* Ends run_take: closes descriptors that are not -1, lets the memory go. */
+    /* Ends run_take: closes descriptors that are not -1, releases the memory. */
     void (*run_give)(struct symm_backend *backend, struct symm_own_run *own);
     /* Maps a peer's run, of which the caller has checked the numbers. */
     symm_status (*run_open)(struct symm_backend *backend, const struct symm_run *run,
                             const int *fds, const uint8_t *token, void **at);
     void (*run_close)(struct symm_backend *backend, const struct symm_run *run,
                       void *at);
-    /* Of a peer that is a thread: its own mapping at run->base becomes accessible. */
+    /* For a peer that is a thread: makes its own mapping at run->base accessible. */
     symm_status (*run_reach)(struct symm_backend *backend, const struct symm_run *run);
     /* Memory for symm_mem_alloc, zeroed: without an object, of a device (-1: the current). */
     symm_status (*mem_alloc)(int device, size_t bytes, struct symm_mem *mem);
@@ -162,10 +162,10 @@ struct symm_backend_ops {
                                  struct symm_stream **stream);
     /* Runs what is queued, then ends. */
     void (*stream_destroy)(struct symm_backend *backend, struct symm_stream *stream);
-    /* Until all that is queued has run. */
+    /* Waits until all that is queued has run. */
     void (*stream_drain)(struct symm_backend *backend, struct symm_stream *stream);
     bool (*stream_is_own)(
-        const struct symm_stream *stream); /* called from its worker? */
+        const struct symm_stream *stream); /* does its worker call this? */
     void (*stream_push)(struct symm_backend *backend, struct symm_stream *stream,
                         struct symm_task *task);
     symm_status (*stream_synchronize)(struct symm_backend *backend,

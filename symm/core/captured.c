@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* captured.c - see captured.h: the list of calls, and the end of their memory. */
+/* captured.c - see captured.h: the list of calls, and the release of their memory. */
 #include "core/captured.h"
 
 #include <stdio.h>
@@ -85,7 +85,7 @@ static symm_status reserve(struct symm_capture *capture)
     return SYMM_OK;
 }
 
-/* A run that is known already takes the descriptors of its later look-up. */
+/* A run that is known already takes over the descriptors of the newer look-up. */
 static void run_renew(symm_ctx *ctx, struct symm_captured_run *known,
                       struct symm_captured_run *fresh)
 {
@@ -202,7 +202,7 @@ static bool overlaps(const struct symm_captured_place *place, const void *ptr,
     return place->run && at < own + place->bytes && own < at + bytes;
 }
 
-/* Whether some call may use the memory: a look at the runs, of which there are few. */
+/* Whether some call may use the memory: searches the runs, of which there are few. */
 static bool is_used(const struct symm_capture *capture, const void *ptr, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)ptr;
@@ -213,7 +213,7 @@ static bool is_used(const struct symm_capture *capture, const void *ptr, size_t 
     return false;
 }
 
-/* Of the calls that use the memory: their indices, of malloc. */
+/* Lists the indices of the calls that use the memory; of malloc. */
 static symm_status find_used(const struct symm_capture *capture, const void *ptr,
                              size_t bytes, size_t **found, size_t *count)
 {
@@ -327,7 +327,7 @@ bool symm__captured_text(symm_team *team, size_t index, char *text, size_t bytes
     struct symm_capture *capture = __atomic_load_n(&team->capture, __ATOMIC_ACQUIRE);
     char call[144], reason[144];
 
-    /* The holder may wait for the device, and the device for the thread that asks. */
+    /* The holder of the lock may wait for the device, and the device for this thread. */
     if (!capture || pthread_mutex_trylock(&capture->lock) != 0)
         return false;
     if (index < capture->count) {

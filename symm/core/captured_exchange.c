@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * captured_exchange.c - the end of a bracket (captured.h): what the members tell each other of
- * their captured calls, and what becomes of it.
+ * captured_exchange.c - the end of a bracket (captured.h): the messages about captured calls,
+ * their comparison, and its outcome.
  *
  * A message has a head, the calls of the bracket with the places of their arrays, the runs that
- * these lie in, and the keys of earlier calls whose memory this rank has released. Of a bracket
- * that its rank abandons it has no calls. What a peer sent is copied and checked before it is used.
+ * these lie in, and the keys of earlier calls whose memory this rank has released. The message of
+ * a rank that abandons the bracket has no calls. What a peer sent is copied and checked before it
+ * is used.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #define WHY_BYTES 88 /* of symm_team_capture_abandon's reason: 80, and the 0 */
 
 #define IN_HEAP  (UINT64_MAX - 1) /* wire_place.run: the offset is one of the heap */
-#define RELEASED (UINT64_MAX - 2) /* the memory has gone again */
+#define RELEASED (UINT64_MAX - 2) /* the memory was released already */
 
 struct wire_head {
     uint64_t bracket, calls, runs, released;
@@ -102,7 +103,7 @@ static void pack_run(const symm_team *team, const struct symm_captured_run *run,
         fds[(*fds_count)++] = run->own.fds[i];
 }
 
-/* With the lock; the room is there. */
+/* Fills the message. The lock is held; there is room. */
 static void pack(symm_team *team, const struct wire_head *head, char *bytes, int *fds,
                  int *fds_count)
 {
@@ -258,7 +259,7 @@ static const char *call_text(const struct view *view, uint64_t k, char *text,
     return text;
 }
 
-/* The member that most others agree with; at a tie the lower rank's counts. */
+/* The member whose call k most others have; at a tie the lowest such rank. */
 static int most_common(const struct view *views, int size, uint64_t k)
 {
     int best = 0, most = 0;
@@ -276,7 +277,7 @@ static int most_common(const struct view *views, int size, uint64_t k)
     return best;
 }
 
-/* All members end the same bracket, and none abandons it. */
+/* Fails unless all members end the same bracket, and none abandons it. */
 static symm_status compare_heads(const symm_team *team, const struct view *views)
 {
     char name[64];
@@ -348,7 +349,7 @@ symm_status symm__captured_compare(const symm_team *team,
 
 /* ---- Mapping ------------------------------------------------------------------------- */
 
-/* The runs of a member; opened[n] of malloc, each with a reference. */
+/* Opens the runs of a member; opened[n] of malloc, each with a reference. */
 static symm_status open_runs(symm_team *team, int member, const struct view *view,
                              const struct symm_oob_message *message,
                              struct symm_opened **opened)
@@ -373,7 +374,7 @@ static symm_status open_runs(symm_team *team, int member, const struct view *vie
     return left == 0 ? SYMM_OK : malformed(team, member);
 }
 
-/* Where a member's array lies here. */
+/* Finds where a member's array is mapped here. */
 static symm_status resolve(symm_team *team, int member, const struct view *view,
                            const struct wire_place *wire,
                            struct symm_opened *const *opened,
@@ -447,7 +448,8 @@ static symm_status map_member(symm_team *team, int member,
     status = open_runs(team, member, &view, message, opened);
     if (status == SYMM_OK)
         status = map_calls(team, member, &view, opened);
-    for (uint64_t n = 0; n < view.head.runs; n++) /* what calls use they hold */
+    /* calls hold the runs that they use */
+    for (uint64_t n = 0; n < view.head.runs; n++)
         symm__run_drop(team->ctx, opened[n]);
     free(opened);
     return status;
@@ -476,7 +478,7 @@ static void drop_peers(symm_team *team, struct symm_captured *call)
         }
 }
 
-/* The message is no longer under way: descriptors go, and runs that no call uses. */
+/* The message was sent: closes descriptors, and frees runs that no call uses. */
 static void message_done(symm_team *team)
 {
     struct symm_capture *capture = team->capture;
@@ -513,7 +515,7 @@ static void entry_fill(const symm_team *team, size_t index,
         call->released == 0 ? SYMM_CUDA_POINTERS_READY : SYMM_CUDA_POINTERS_RELEASED;
 }
 
-/* With the lock: the addresses of the bracket's calls, and their states after them. */
+/* Writes the addresses of the bracket's calls, then their states. The lock is held. */
 static symm_status publish(symm_team *team)
 {
     struct symm_capture *capture = team->capture;
@@ -550,7 +552,7 @@ static size_t find_key(const struct symm_capture *capture, uint64_t key)
                                                                   : capture->first;
 }
 
-/* Earlier calls whose memory a member has released. */
+/* Makes earlier calls unusable whose memory a member has released. */
 static symm_status take_released(symm_team *team, int member, const struct view *view,
                                  bool *ended)
 {

@@ -31,7 +31,7 @@ enum symm_captured_state {
     SYMM_CAPTURED_FAILED /* the end of its bracket has failed */
 };
 
-/* Whether the members know. */
+/* Whether the members know that this rank has released the call. */
 enum symm_captured_told {
     SYMM_CAPTURED_UNTOLD,
     SYMM_CAPTURED_SENT,
@@ -54,7 +54,7 @@ struct symm_capture {
     struct symm_capture *next;   /* in the process's list, guarded by the list's lock */
     pthread_mutex_t lock;        /* guards all below */
     uint64_t bracket;            /* number of the last one */
-    bool ending;                 /* its message is under way: runs stay */
+    bool ending;                 /* its message is being sent: runs stay */
     struct symm_captured *calls; /* owned */
     size_t count, capacity, first;  /* first: of the bracket */
     struct symm_captured_run *runs; /* owned */
@@ -65,7 +65,7 @@ struct symm_capture {
 /* With the lock of the list. */
 /* The call no longer needs this rank's memory there. */
 void symm__captured_place_end(struct symm_captured_place *place);
-/* Runs that no call needs go, unless a message with them is under way. */
+/* Frees runs that no call needs, unless a message with them is being sent. */
 void symm__captured_runs_sweep(symm_team *team);
 
 #endif

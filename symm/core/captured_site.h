@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* captured_site.h - a captured call, but for its memory; equal on all ranks. */
+/* captured_site.h - a captured call without its memory; equal on all ranks. */
 #ifndef SYMM_CORE_CAPTURED_SITE_H
 #define SYMM_CORE_CAPTURED_SITE_H
 

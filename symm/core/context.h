@@ -3,18 +3,18 @@
  * context.h - the context: all that one rank has.
  *
  * symm_ctx is the root of all state of one rank; there are no mutable globals but the list of
- * oob/forks.c, so N ranks may be N threads of one process. Address space: there are heaps of
- * the domain's ranks only, one beside the other in the order of their places there, each
- * cut into teams' ranges (team.h). Control pages are memory of the host in a reservation of
- * their own, in the same order. The context keeps 6 bytes for each rank of the job, beside the
- * room for exchanges.
+ * oob/forks.c, so N ranks may be N threads of one process. Address space: the heaps of the
+ * domain's ranks lie side by side in the order of their places in the domain, each cut into
+ * teams' ranges (team.h). Control pages are memory of the host in a reservation of their own, in
+ * the same order. The context keeps 6 bytes for each rank of the job, beside the room for
+ * exchanges.
  * Two questions are asked about a rank. Is it on another host (symm__is_far)? Then it shares no
- * control page, no descriptor and no pidfd, and news of it come by the relay. Is its memory
- * mapped here (symm__is_mapped)? Then heap, pad and signals are reached by loads and stores. The
- * ranks whose memory this one maps are its domain; of a host's ranks all are in one domain.
- * `lock` guards the control plane (teams, heaps, segments, hooks); the launch path takes no
- * lock: what it reads (ranges, generation) changes only in control-plane calls, which must
- * not overlap with calls that use the memory concerned.
+ * control page, no descriptor and no pidfd, and the relay reports its failures and death. Is its
+ * memory mapped here (symm__is_mapped)? Then heap, pad and signals are reached by loads and
+ * stores. The ranks whose memory this one maps are its domain; of a host's ranks all are in one
+ * domain. `lock` guards the control plane (teams, heaps, segments, hooks); the launch path takes
+ * no lock: what it reads (ranges, generation) changes only in control-plane calls, which must not
+ * overlap with calls that use the memory concerned.
  */
 #ifndef SYMM_CORE_CONTEXT_H
 #define SYMM_CORE_CONTEXT_H
@@ -46,9 +46,9 @@ struct symm_thread_group {
     pthread_mutex_t lock;
     int *peer_fd; /* [size * size]: rank i's socket to j; -1 once taken */
     bool *joined; /* [size] */
-    /* Teams that still use a rank's slot: what lies there must not be replaced under them. */
+    /* Teams that still use a rank's slot: its memory must not be replaced while they do. */
     uint16_t holders[SYMM_MAX_LOCAL_RANKS][SYMM_MAX_TEAMS];
-    /* What all share, made by the first rank that joins: */
+    /* What all ranks share; the first rank that joins makes it: */
     const struct symm_backend_ops *ops;
     struct symm_backend *owner; /* of the reservation; NULL: none has joined */
     void *base, *control_base;
@@ -56,8 +56,8 @@ struct symm_thread_group {
     size_t bytes;
 };
 
-/* Deadlines that a queued call may take to begin, and that its peers wait for that, unless the
- * caller or SYMM_QUEUE_TIMEOUT says. */
+/* A queued call may take so many of its deadlines to begin, and its peers wait as long for it,
+ * unless the caller or SYMM_QUEUE_TIMEOUT says otherwise. */
 #define SYMM_QUEUE_TIMEOUTS 10
 /* CUDA: seconds that a call with this deadline waits for peers that have queued it, no less
  * than the deadline; may be infinite. */
@@ -96,8 +96,8 @@ struct symm_ctx {
     struct symm_job job;
     struct symm_oob oob;
     struct symm_room room;   /* owned */
-    struct symm_forks forks; /* the sockets to ranks of this host, */
-    struct symm_forks relay_forks; /* and the connections to others */
+    struct symm_forks forks; /* the sockets to ranks of this host */
+    struct symm_forks relay_forks;      /* the connections to other hosts */
     int local_fd[SYMM_MAX_LOCAL_RANKS]; /* by place: oob.peer_fd of the ranks on this host */
     int hosts;          /* that the ranks are on, numbered by their lowest rank */
     int *local;         /* [local_size]: ranks on this host, ascending; owned */
@@ -115,7 +115,8 @@ struct symm_ctx {
     bool multicast;         /* all ranks have it and want it */
     bool fabric; /* CUDA: all ranks want NVLink domains over hosts (SYMM_FABRIC) */
     bool wide;   /* the own domain is over several hosts */
-    char why_domain[256];   /* over hosts, CUDA: why the domain is what it is */
+    /* CUDA over several hosts: why the domain has these ranks */
+    char why_domain[256];
     bool oversubscribe;     /* ranks may share devices (SYMM_OVERSUBSCRIBE) */
     bool exclusive;         /* CUDA: one stream at a time uses it (SYMM_EXCLUSIVE) */
     bool shared;            /* CUDA: two ranks have one device */
@@ -135,7 +136,8 @@ struct symm_ctx {
     uint32_t creation_stamp;    /* and the number of the last call that chose one */
     pthread_mutex_t registry;   /* guards teams' registrations against puts */
     struct symm_opened *opened; /* peers' registered memory */
-    symm_team *in_rendezvous;   /* in a rendezvous now: its failure ends the exchange */
+    /* the team in a rendezvous now, whose failure ends the exchange */
+    symm_team *in_rendezvous;
     symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
     bool planned;                   /* atomic: a team has loaded a plan at some time */
     uint64_t record_job;            /* names the job in its ranks' records */
@@ -145,7 +147,8 @@ struct symm_ctx {
     struct symm_notifier notifier;  /* of handles' ends */
     struct symm_engine_use *engine; /* what SYMM_ENGINE gave; NULL: not loaded */
     const struct symm_device_ops *device_ops; /* as in the teams */
-    struct symm_cuda_launcher *launcher; /* what they share; goes with the last team */
+    /* what the teams share; freed with the last team */
+    struct symm_cuda_launcher *launcher;
     struct symm_hook *hooks;             /* owned */
     size_t hook_count;
     int hook_next;
@@ -181,7 +184,7 @@ static inline struct symm_control *symm__control(const symm_ctx *ctx, int world_
                                          : ctx->control[ctx->local_of[world_rank]];
 }
 
-/* The same of a rank on this host. */
+/* The control page of a rank on this host. */
 static inline struct symm_control *symm__near_control(const symm_ctx *ctx,
                                                       int world_rank)
 {
@@ -200,13 +203,14 @@ static inline const struct symm_process *symm__process(const symm_ctx *ctx,
     return &ctx->process[ctx->local_of[world_rank]];
 }
 
-/* Of a rank's control page there are so many bytes. */
+/* The bytes of a rank's control page. */
 static inline size_t symm__control_bytes(const symm_ctx *ctx)
 {
     return ctx->device_ops ? SYMM_CONTROL_BYTES : SYMM_CONTROL_HOST_BYTES;
 }
 
-/* NULL, forked. The sentence begins with the function, else with the one that asks. */
+/* Fails for a context that is NULL, or the parent process's. The sentence begins with
+ * `function`. */
 symm_status symm__ctx_check_in(const symm_ctx *ctx,
                                const char *function) SYMM_MUST_CHECK;
 #define symm__ctx_check(ctx) symm__ctx_check_in(ctx, __func__)

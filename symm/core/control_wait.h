@@ -25,7 +25,7 @@ struct symm_control_wait {
 
 struct symm_control_wait symm__control_wait(const symm_ctx *ctx, uint32_t team_uid,
                                             const char *op, const char *name);
-/* count -1: it is not known which. Shows nothing in the first milliseconds. */
+/* count -1: which ranks is not known. Shows nothing in the first milliseconds. */
 void symm__control_wait_for(struct symm_control_wait *wait, const int *ranks,
                             int count);
 void symm__control_wait_end(struct symm_control_wait *wait);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* device_ops.c - what is asked of a team and answered by its device. */
+/* device_ops.c - public functions of a team that its device implements. */
 #include "core/device_ops.h"
 
 #include "util/status.h"
@@ -38,7 +38,7 @@ symm_status symm_team_device(symm_team *team, const void **device_team)
                           "symm_team_device: the team has %d ranks; device code on the "
                           "host takes up to %d; split it",
                           team->size, SYMM_FEW_RANKS);
-    pthread_mutex_lock(&team->ctx->lock); /* two threads may ask for the first time */
+    pthread_mutex_lock(&team->ctx->lock); /* two threads may make the first call */
     symm__team_describe(team);
     pthread_mutex_unlock(&team->ctx->lock);
     *device_team = &team->device;

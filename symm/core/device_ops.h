@@ -42,14 +42,14 @@ struct symm_engine_call {
     double timeout;
     const char *what, *site; /* for sentences */
     /* Host backend: the team ranks without which a collective over hosts cannot end (NULL: all
-     * of them), and how many; 0: it is none. */
+     * of them), and how many; 0: it is no such collective. */
     const int *members;
     int member_count;
     /* Sends and receives, for tools: the peers' world ranks, and the call's step. */
     const int *peers;
     int peer_count;
     uint32_t step;
-    bool *captured; /* device: whether a graph captures them; NULL: not asked */
+    bool *captured; /* device: gets whether a graph captures them; NULL: not wanted */
 };
 
 #define SYMM_SIDE_MARKS 3
@@ -72,15 +72,15 @@ struct symm_device_ops {
     /* Once the team's own pad and scratch are committed and before any peer can reach them:
      * fills both, makes what kernels need beside them, and sets team->device_ops. */
     symm_status (*team_open)(symm_team *team);
-    /* Waits (bounded) until kernels of the team have left, and frees what team_open has
-     * made. Nothing happens if that failed, or was never called. */
+    /* Waits (bounded) until kernels of the team have ended, and frees what team_open has made.
+     * Nothing happens if that failed, or was never called. */
     void (*team_close)(symm_team *team);
-    /* The members have mapped each other's new memory: what the device needs of them
-     * beside that. A member that cannot have it makes all go on without; an error is an
-     * exchange's. Collective. */
+    /* Called once the members have mapped each other's new memory: exchanges what the device
+     * needs beside that. If one member cannot have that, all go on without it; an error is one of
+     * the exchange. Collective. */
     symm_status (*memory_shared)(symm_team *team, double timeout);
     /* The address that reaches [offset, offset + bytes) of all members' heaps; NULL: there is
-     * none, or that is memory of another team. Without a lock. */
+     * none, or the range is memory of another team. Without a lock. */
     void *(*multicast_at)(const symm_team *team, size_t offset, size_t bytes);
 
     /* Entries of captured calls (core/captured.h), with the lock of their list. */
@@ -93,18 +93,18 @@ struct symm_device_ops {
     /* Makes entries unusable; the list is ascending. */
     symm_status (*pointers_release)(symm_team *team, const size_t *list, size_t count);
 
-    /* Without a lock: until all that the rank's device has been given has ended. */
+    /* Without a lock: waits until all that was queued on the rank's device has ended. */
     void (*settle)(symm_ctx *ctx);
 
     /* ---- Failures, and the end of things ---- */
 
     /* Ends the team's kernels with that status, once it has failed. */
     void (*abort)(symm_team *team, symm_status status);
-    /* Around what ends a stream, a team or the context and waits for the device: what waits
-     * in graphs is not waited for longer than the context's deadline. */
+    /* Called before and after the end of a stream, a team or the context, which waits for the
+     * device: meanwhile waits in graphs are ended at the context's deadline. */
     void (*ending)(symm_ctx *ctx, bool begins);
-    /* Calls fn with the rank's device current; `last`: to give something back, even where the
-     * device refuses. */
+    /* Calls fn with the rank's device current; `last`: fn frees something, and is called even
+     * where the device refuses. */
     symm_status (*within)(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),
                           void *arg);
 
@@ -119,27 +119,27 @@ struct symm_device_ops {
     symm_status (*channel_find)(symm_team *team, void *stream,
                                 struct symm_team_channel **channel);
     /* A channel for a stream that has none. tag: of its call, which has `bytes` in one rank's
-     * block. named: 1 .. SYMM_CHANNELS, or 0. SYMM_ERR_BUSY: all are in use; so it is on all
-     * members that make this call, where no channel is named. */
+     * block. named: 1 .. SYMM_CHANNELS, or 0. SYMM_ERR_BUSY: all are in use; where no channel is
+     * named, all members that make this call get that. */
     symm_status (*channel_claim)(symm_team *team, void *stream, uint32_t tag,
                                  uint64_t bytes, int named,
                                  struct symm_team_channel **channel);
     /* The channel for a call of `bytes` on the stream of an entered channel: that one, or one with
      * the scratch that the call wants, if it is idle; the same on all members. On error the
-     * channel is left. */
+     * channel is no longer held. */
     symm_status (*channel_grow)(struct symm_team_channel *current, uint64_t bytes,
                                 struct symm_team_channel **channel);
     /* Whether the engine serves this channel of the team: the first one for which a member asked,
      * on all members. */
     bool (*channel_engine)(const struct symm_team_channel *channel);
-    /* The call is queued: peers may see so. */
+    /* The call is queued: shows that to peers. */
     void (*channel_leave)(struct symm_team_channel *channel);
     /* The channel of a stream that collectives have used with the team, else SYMM_CHANNELS. */
     int (*channel_of)(symm_team *team, const void *stream);
     /* Can this rank's device reach [ptr, ptr + bytes)? */
     symm_status (*reach)(symm_team *team, const char *what, const char *which,
                          const void *ptr, size_t bytes);
-    /* What select.c may look at beyond the call itself: equal on all ranks. */
+    /* Fills in what select.c reads beyond the call itself: equal on all ranks. */
     void (*describe)(const struct symm_team_channel *channel,
                      const struct symm_args *args, struct symm_select_query *query);
     /* Makes channel->launches[index] ready for the entry, whose args are filled; on error it is
@@ -155,7 +155,7 @@ struct symm_device_ops {
                              const struct symm_prepared_call *entry);
     /* For symm_explain, after a sentence: where the channel's last call runs, and with what. */
     void (*explain)(const struct symm_team_channel *channel, char *text, size_t bytes);
-    /* A handle for all that the channel's stream has got so far. */
+    /* A handle for all that was queued on the channel's stream so far. */
     symm_status (*handle)(struct symm_team_channel *channel, symm_work **work);
     /* Sets bytes of this rank's memory, in the stream's order. */
     symm_status (*fill)(symm_ctx *ctx, void *stream, void *at, int byte, size_t bytes);
@@ -166,12 +166,12 @@ struct symm_device_ops {
     /* A second stream of a held channel of a team over several hosts, for steps beside those on
      * its own; until the team's end. */
     symm_status (*side)(struct symm_team_channel *channel, void **stream);
-    /* After `side`. What a stream gets after side_await runs after what another one had got at
-     * side_mark with the same mark, 0 .. SYMM_SIDE_MARKS - 1. */
+    /* After `side`. What is queued on a stream after side_await runs after what was queued on the
+     * other one before side_mark with the same mark, 0 .. SYMM_SIDE_MARKS - 1. */
     symm_status (*side_mark)(struct symm_team_channel *channel, int mark, void *stream);
     symm_status (*side_await)(struct symm_team_channel *channel, int mark,
                               void *stream);
-    /* Queues an engine's operations on the stream; a failure has become the team's. */
+    /* Queues an engine's operations on the stream; on error the team has failed. */
     symm_status (*engine)(const struct symm_engine_call *call, void *stream,
                           symm_work **work);
     /* The team as device code sees it, in memory of the device. */
@@ -190,8 +190,8 @@ struct symm_device_ops {
                              symm_work **next);
     const char *(*work_error)(symm_work *work);
     void (*work_release)(symm_work *work); /* also after the context's end */
-    /* Posts the notification when the call has ended, at once if it has. On error it stays the
-     * caller's. */
+    /* Posts the notification when the call has ended, at once if it has already. On error the
+     * caller keeps it. */
     symm_status (*work_notify)(symm_work *work, struct symm_notification *notification);
 };
 

@@ -13,10 +13,10 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define LOOK_SECONDS 0.001 /* between two looks at other hosts */
+#define LOOK_SECONDS 0.001 /* between two polls of other hosts */
 
-/* The thread's error: what the team failed with, and where this rank has left its last calls. Peers
- * get the first part alone: they have files of their own. */
+/* Sets the thread's error: what the team failed with, and the file to which this rank has written
+ * its last calls. Peers get the first part alone: they have files of their own. */
 static symm_status fail_as(const symm_team *team, symm_status status)
 {
     const char *file = symm__sight_saved(team->ctx->sight);
@@ -36,21 +36,22 @@ symm_status symm__team_failed(const symm_team *team)
     return status == SYMM_OK ? SYMM_OK : fail_as(team, status);
 }
 
-/* The local team fails, too, and no call awaits its turn any longer. */
+/* Fails the local team too, and ends the waits of calls for their turn. */
 static void end_steps(const symm_team *team, struct symm_hierarchy *hierarchy)
 {
-    /* Members on this host may wait in a step of theirs, where they look at its records. */
+    /* Members on this host may wait in a step of the local team, where they read that team's
+     * records. */
     if (hierarchy->local_team && symm__team_failed(hierarchy->local_team) == SYMM_OK)
         (void)symm__team_fail(hierarchy->local_team, (symm_status)team->failed, "%s",
                               team->failure);
-    /* Calls that have not had their turn never get it: what is queued before is skipped. */
+    /* Calls that have not had their turn never get it: what was queued before them is skipped. */
     pthread_mutex_lock(&hierarchy->turn);
     pthread_cond_broadcast(&hierarchy->turns);
     pthread_mutex_unlock(&hierarchy->turn);
 }
 
-/* The members on other hosts get a report. Of the part of a hierarchical team they get it as that
- * team's, which fails with it. */
+/* Reports the failure to the members on other hosts. The failure of a local team is reported as
+ * that of its outer team, which fails with it. */
 static void tell_hosts(symm_team *team)
 {
     if (team->hierarchy)
@@ -79,7 +80,7 @@ static symm_status team_mark(symm_team *team, symm_status status, const char *te
         symm__sight_save(ctx->sight); /* last: it writes a file */
     } else {
         while (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
-            sched_yield(); /* another stream's worker is writing the record */
+            sched_yield(); /* another thread is writing the record */
     }
     return symm__team_failed(team);
 }
@@ -223,7 +224,8 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
 
 /* ---- Teams over several hosts */
 
-/* What other hosts have reported, and who of theirs has died. It goes to `said`. */
+/* Reads what other hosts have reported, and which of their ranks have died; `said` gets the
+ * sentence. */
 static symm_status look_far(symm_team *team, char *said, size_t bytes)
 {
     symm_ctx *ctx = team->ctx;
@@ -255,7 +257,7 @@ bool symm__far_ended(const symm_ctx *ctx, int rank, bool finalized, symm_status 
     return state == (finalized ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
 }
 
-/* What is known without the connections: the team's own state, and its local team's. */
+/* What is known without the relay: the team's own state, and its local team's. */
 static symm_status poll_near(symm_team *team)
 {
     if (!team->far || symm__team_failed(team) != SYMM_OK)
@@ -287,7 +289,7 @@ symm_status symm__far_poll(symm_team *team)
 
     if (!team->far || status != SYMM_OK)
         return status;
-    /* An exchange that runs meanwhile looks by itself. */
+    /* An exchange that runs meanwhile polls other hosts itself. */
     if (pthread_mutex_trylock(&ctx->lock) != 0)
         return SYMM_OK;
     status = look_due(team, said, sizeof(said));

@@ -2,10 +2,10 @@
 /*
  * failure.h - how a failure of a team becomes known: on this rank, to its peers, to other hosts.
  *
- * The first failure is kept; it is written to this rank's control page, where peers on this
- * host find it, and sent to the members on other hosts as a notice on their sockets
- * (oob/exchange.h). The death of a rank on another host is seen by the hang-up of its socket; a
- * rank that finalizes says so first and is not taken for dead. A team that has failed stays so.
+ * The first failure is kept; it is written to this rank's control page, where peers on this host
+ * find it, and reported to the members on other hosts by the relay (relay/relay.h). The relay
+ * also reports the death of a rank on another host; a rank that finalizes reports that first and
+ * is not taken for dead. A team that has failed stays so.
  */
 #ifndef SYMM_CORE_FAILURE_H
 #define SYMM_CORE_FAILURE_H
@@ -20,8 +20,8 @@ symm_status symm__team_failed(const symm_team *team);
 /* Has this member reported a failure of this team? Then it is this rank's too. */
 symm_status symm__team_record_of(symm_team *team, int member);
 /* Has one of these ranks of the world, on this host and not this one, died? Its status, *at, its
- * place in the list, and *why; SYMM_OK: none. The cause of what a rank that has finalized left undone:
- * asked after symm__process_finished has said so. */
+ * place in the list, and *why; SYMM_OK: none. To find why a finalized rank left a call undone,
+ * call this after symm__process_finished has returned true. */
 symm_status symm__death_among(const symm_ctx *ctx, const int *ranks, int count, int *at,
                               const char **why);
 symm_status symm__team_death(const symm_team *team, int *member, const char **why);
@@ -35,12 +35,12 @@ const char *symm__site_text(const struct symm_site *site, uint32_t step, char *t
                             size_t bytes);
 /* Copies a peer's site and makes its name printable. */
 void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
-/* Of a rank on another host, as the relay knows: has it died or, if `finalized`, finalized its
- * context? Then with the status and the sentence of that. */
+/* Has that rank of another host died or, if `finalized`, finalized its context, as far as the
+ * relay knows? Then *status and the sentence are set. */
 bool symm__far_ended(const symm_ctx *ctx, int rank, bool finalized, symm_status *status,
                      const char **why);
 /* Of a team with ranks on other hosts: has one of them died, or reported that the team has
- * failed? Then it has, here. Looks at most once a millisecond. */
+ * failed? Then the team fails here. Polls at most once a millisecond. */
 symm_status symm__far_poll(symm_team *team);
 /* The same, by a thread that has locked the context. */
 symm_status symm__far_poll_locked(symm_team *team);

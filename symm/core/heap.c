@@ -9,8 +9,8 @@
  * offsets at which no LIVE block begins.
  *
  * A heap has as many blocks as a program has call sites (tens to thousands), and calls look
- * theirs up only when they are made for the first time, or one has been freed: an array
- * that can be read from end to end is what the checks and the dump want.
+ * theirs up only when they are made for the first time, or one has been freed. The checks and the
+ * dump read the array from end to end.
  */
 #include "core/heap.h"
 
@@ -54,7 +54,7 @@ symm_status symm__heap_init(struct symm_heap *heap, size_t begin, size_t end)
 static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t freed = 1;
 
-/* acquire, release: a thread that sees the new number sees that the block has gone. */
+/* acquire, release: a thread that reads the new number finds the block no longer live. */
 uint64_t symm__heap_freed(void)
 {
     return __atomic_load_n(&freed, __ATOMIC_ACQUIRE);

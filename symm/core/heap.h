@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * heap.h - an allocator of offsets: deterministic, no memory of its own behind it. One thread
- * at a time changes a heap; any may look a block up.
+ * heap.h - an allocator of offsets: deterministic, without the memory itself. One thread at a
+ * time changes a heap; any may look a block up.
  *
  * Invariants (symm__heap_check): blocks are sorted and tile [begin, end) without gaps; no
  * two FREE neighbours; used == sum of LIVE bytes; every offset is a multiple of
@@ -46,7 +46,8 @@ size_t symm__heap_top(
     const struct symm_heap *heap); /* end of the last block that isn't FREE */
 /* Changes whenever a block of any heap ceases to be LIVE; never 0. */
 uint64_t symm__heap_freed(void);
-/* The block that `offset` lies in; false: outside the range. While others change it, too. */
+/* The block that `offset` lies in; false: outside the range. May be called while another thread
+ * changes the heap. */
 bool symm__heap_look_up(const struct symm_heap *heap, size_t offset,
                         struct symm_block *block);
 bool symm__heap_check(const struct symm_heap *heap);

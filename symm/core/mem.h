@@ -12,7 +12,7 @@ struct symm_mem_hold;
 
 symm_status symm__mem_add(const struct symm_backend_ops *ops,
                           const struct symm_mem *mem) SYMM_MUST_CHECK;
-/* The caller's end of the memory that begins at ptr; false: there is none. */
+/* The caller frees the memory that begins at ptr; false: there is none. */
 bool symm__mem_remove(const void *ptr);
 /* The memory that ptr lies in, kept until symm__mem_drop; NULL: none, or freed already. */
 struct symm_mem_hold *symm__mem_hold(const void *ptr);

@@ -58,7 +58,7 @@ void symm__notifier_drain(struct symm_notifier *notifier)
 
 /* ---- The thread ------------------------------------------------------------------ */
 
-/* With the lock, which it leaves while a function runs. */
+/* Calls what is posted. The lock is held, but not while a function runs. */
 static void call_all(struct symm_notifier *notifier)
 {
     struct symm_notification *one;
@@ -78,7 +78,7 @@ static void call_all(struct symm_notifier *notifier)
     }
 }
 
-/* With the lock, which it leaves meanwhile. */
+/* Polls the device's handles. The lock is held, but not during the poll. */
 static void poll_device(struct symm_notifier *notifier)
 {
     pthread_mutex_unlock(&notifier->lock);
@@ -89,7 +89,8 @@ static void poll_device(struct symm_notifier *notifier)
         void *const from = notifier->from;
         bool awaits;
 
-        notifier->awaits = false; /* what comes during the poll sets it again */
+        /* a notification that is added during the poll sets it again */
+        notifier->awaits = false;
         pthread_mutex_unlock(&notifier->lock);
         awaits = poll(from);
         pthread_mutex_lock(&notifier->lock);
@@ -155,7 +156,8 @@ void symm__notification_add(struct symm_notification **list,
     *list = notification;
 }
 
-/* It fails only if others have counted the eventfd up to its limit: it is readable then. */
+/* The write fails only if others have counted the eventfd up to its limit: then it is
+ * readable. */
 static void write_event(struct symm_notification *one)
 {
     (void)eventfd_write(one->fd, 1);

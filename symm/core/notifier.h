@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * notifier.h - what is to happen when a call ends: a function that a thread of the context calls,
- * or an eventfd that becomes readable.
+ * notifier.h - notifications of a call's end: a function that a thread of the context calls, or
+ * an eventfd that becomes readable.
  *
- * Until the call ends, the notification is in a list of its handle. Whoever completes the handle
- * posts the list: eventfds are written at once, functions wait in one queue for the context's
- * notifier thread. It starts with the first notification that needs it. The host backend posts
- * when a call completes. A device does not tell the host, so its backend has the thread poll its
- * handles while some have notifications, at growing intervals; the thread sleeps otherwise.
+ * Until the call ends, the notification is in a list of its handle. The thread that completes the
+ * handle posts the list: eventfds are written at once, functions wait in one queue for the
+ * context's notifier thread. That thread starts with the first notification that needs it. The
+ * host backend posts when a call completes. A device does not tell the host, so its backend has
+ * the thread poll its handles while some have notifications, at growing intervals; the thread
+ * sleeps otherwise.
  *
  * Posting allocates nothing and cannot fail. Locks: `lock` guards the queue and is taken last. It
  * is not held while a function runs or while a device is polled. `polling` is held during a poll:
@@ -47,16 +48,17 @@ void symm__notifier_open(struct symm_notifier *notifier);
 /* Starts the thread, unless it runs. */
 symm_status symm__notifier_start(struct symm_notifier *notifier,
                                  int rank) SYMM_MUST_CHECK;
-/* Calls all that is posted, and ends the thread. */
+/* Calls all functions that are posted, and ends the thread. */
 void symm__notifier_close(struct symm_notifier *notifier);
-/* All that was posted before the call has been called; at once on the notifier's thread. */
+/* Waits until all functions that were posted before have been called; returns at once on the
+ * notifier's thread. */
 void symm__notifier_drain(struct symm_notifier *notifier);
 
-/* To the end of a handle's list. */
+/* Adds it to the end of a handle's list. */
 void symm__notification_add(struct symm_notification **list,
                             struct symm_notification *notification);
-/* The call of these has ended so; error: the sentence of a failure. Frees them, and closes their
- * eventfds, once they have been told. */
+/* Posts the list of a call that has ended with `status`; error: the sentence of a failure. The
+ * notifications are freed, and their eventfds closed, once they are delivered. */
 void symm__notifier_post(struct symm_notifier *notifier, struct symm_notification *list,
                          symm_status status, const char *error);
 
@@ -64,7 +66,7 @@ void symm__notifier_post(struct symm_notifier *notifier, struct symm_notificatio
  * false. */
 void symm__notifier_await(struct symm_notifier *notifier, bool (*poll)(void *from),
                           void *from);
-/* There is nothing left to poll. */
+/* Ends symm__notifier_await: there is nothing left to poll. */
 void symm__notifier_forget(struct symm_notifier *notifier);
 
 #endif

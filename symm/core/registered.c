@@ -64,7 +64,7 @@ symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
     pthread_mutex_lock(&ctx->registry);
     for (last = &team->registrations; *last;)
         last = &(*last)->next;
-    /* relaxed: symm__registered_peer looks without the lock whether there is any */
+    /* relaxed: symm__registered_peer reads without the lock whether there is any */
     __atomic_store_n(last, made, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&ctx->registry);
     return SYMM_OK;
@@ -119,7 +119,7 @@ bool symm__registered_is_new(const symm_buffer *buffer)
 
 /* ---- Rendezvous ------------------------------------------------------------------ */
 
-/* Whether an earlier new one has the run. */
+/* Whether an earlier new registration has the run. */
 static bool is_known(const symm_team *team, const struct symm_registration *r)
 {
     for (const struct symm_registration *i = team->registrations; i && i != r;
@@ -176,7 +176,7 @@ symm_status symm__registered_pack(const symm_team *team, void **bytes, size_t *c
     return SYMM_OK;
 }
 
-/* Checks a peer's message, of which nothing is used before. */
+/* Checks a peer's message before anything in it is used. */
 static bool is_sound(const struct wire_registration *wire,
                      const struct symm_registration *mine)
 {

@@ -8,8 +8,8 @@
  *
  * Guarantees: memory of symm_mem_alloc, and of cuMemCreate, lives while it is registered, even if
  * the caller frees it. A registration that has ended stays mapped at the peers until the team's
- * next rendezvous, or its end; each rank lets its calls end before it unmaps. Which of them
- * have ended may differ between ranks: a rendezvous compares the new ones alone.
+ * next rendezvous, or its end; each rank waits for its calls in flight before it unmaps. Which
+ * registrations have ended may differ between ranks: a rendezvous compares only the new ones.
  * Refuses: memory of the heap, memory that the backend cannot pass on, and, where ranks are
  * threads, runs by token.
  */
@@ -26,28 +26,28 @@
 /* Looks at the memory and fills the buffer's registration and offset. */
 symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
                                  symm_buffer *buffer) SYMM_MUST_CHECK;
-/* The buffer goes; what peers have mapped goes after the next rendezvous. */
+/* Ends the registration; what peers have mapped stays until the next rendezvous. */
 void symm__registered_remove(symm_buffer *buffer);
-/* Is that one new for the team's next rendezvous? */
+/* Is the registration new for the team's next rendezvous? */
 bool symm__registered_is_new(const symm_buffer *buffer);
-/* What is new, as bytes and descriptors for the exchange: both of malloc, the descriptors
- * stay the registrations'. NULL and 0: nothing is. */
+/* What is new, as bytes and descriptors for the exchange. Both arrays are of malloc; the
+ * registrations keep the descriptors. NULL and 0: nothing is new. */
 symm_status symm__registered_pack(const symm_team *team, void **bytes, size_t *count,
                                   int **fds, int *fds_count) SYMM_MUST_CHECK;
 /* Maps what a member has sent. */
 symm_status symm__registered_map(symm_team *team, int member, const void *bytes,
                                  size_t count, const int *fds,
                                  int fds_count) SYMM_MUST_CHECK;
-/* Has every member on this host sent each new registration of mine? */
+/* Has every member on this host sent its part of each new registration of this rank? */
 symm_status symm__registered_check(const symm_team *team) SYMM_MUST_CHECK;
-void symm__registered_undo(symm_team *team); /* a rank could not: mappings go */
-void symm__registered_done(symm_team *team); /* all could; what has ended goes */
+void symm__registered_undo(symm_team *team); /* a rank could not map: unmaps */
+void symm__registered_done(symm_team *team); /* all could map; frees what has ended */
 void symm__registered_close(symm_team *team);
 
 /* ---- Without a lock -------------------------------------------------------------------- */
 
-/* Lets calls end that may use what has ended, for the next symm__registered_done. It takes as long
- * as the calls do, each of which has a deadline. */
+/* Waits for calls that may use ended registrations, for the next symm__registered_done. It takes
+ * as long as the calls do, each of which has a deadline. */
 void symm__registered_settle(symm_team *team);
 /* The buffer's address at a member; NULL: not mapped. */
 void *symm__registered_ptr(const symm_buffer *buffer, int peer);

@@ -7,7 +7,7 @@
 
 #include "util/status.h"
 
-/* On the context's list. */
+/* A peer's run that is mapped here, on the context's list. */
 struct symm_opened {
     struct symm_opened *next;
     int rank; /* of the world */
@@ -83,7 +83,7 @@ static symm_status opened_map(symm_ctx *ctx, const struct symm_wire_run *wire,
         opened->mine = true;
         return ctx->ops->run_open(ctx->backend, &wire->run, fds, wire->token,
                                   &opened->at);
-    case SYMM_RUN_THREAD: /* one address space: the owner's mapping serves */
+    case SYMM_RUN_THREAD: /* one address space: the owner's mapping is used */
         opened->at = (void *)(uintptr_t)wire->run.base;
         return ctx->ops->run_reach(ctx->backend, &wire->run);
     case SYMM_RUN_KNOWN:

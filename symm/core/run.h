@@ -3,9 +3,9 @@
  * run.h - allocations of the caller that peers map whole: what their owner sends of them, and a
  * peer's mappings.
  *
- * A peer maps a run once for all that lies in it, of all teams; the last user unmaps it. A run
- * is known by its base, size and the backend's identifier, which is never used twice: new
- * memory at an old address is another run.
+ * A peer maps a run once for all that lies in it, of all teams; the last user unmaps it. Base,
+ * size and the backend's identifier identify a run. An identifier is never used twice: new memory
+ * at an old address is another run.
  * Everything here is called with the context locked, but for the functions of own runs.
  */
 #ifndef SYMM_CORE_RUN_H
@@ -14,8 +14,8 @@
 #include "core/context.h"
 #include "core/mem.h"
 
-/* How a peer gets a run: by descriptors or a token, as an address (ranks are threads), or as
- * one that an entry before it in the message has. */
+/* How a peer gets a run: by descriptors or a token, as an address (ranks are threads), or by an
+ * earlier entry of the same message. */
 enum symm_run_way { SYMM_RUN_SENT, SYMM_RUN_THREAD, SYMM_RUN_KNOWN, SYMM_RUN_WAYS };
 
 /* A run in a message; its descriptors, if it has some and is sent, go beside. */
@@ -35,7 +35,7 @@ symm_status symm__run_take(symm_ctx *ctx, void *ptr, size_t bytes,
                            struct symm_mem_hold **mem) SYMM_MUST_CHECK;
 void symm__run_give(symm_ctx *ctx, struct symm_own_run *own, struct symm_mem_hold *mem);
 
-/* Has a peer's message sound numbers? Nothing of it is used before. */
+/* Has a peer's message sound numbers? To be called before anything in it is used. */
 bool symm__run_is_sound(const struct symm_wire_run *wire);
 /* The descriptors that come with it. */
 int symm__run_fds(const struct symm_wire_run *wire);

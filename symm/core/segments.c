@@ -4,13 +4,13 @@
  *
  * Own memory grows by segments of whole granules, locally. Sharing is one exchange that
  * carries all new segments of all ranks, then one that reports whether every rank could map
- * them: a rank that could not makes all go back. (If the second exchange itself ends
- * differently on two ranks, by a death or the deadline, the next sharing is refused.)
- * Members on other hosts send no descriptors: those of the own domain are mapped by fabric handles.
- * Members of other domains take part: of them only where their memory ends is looked at.
- * Refuses: segments outside the team's range, not of whole granules, or not adjoining what
- * that rank shared before; a rank whose segments do not cover the pad, the scratch, the
- * plan's arena and every live buffer of the team. Every rank refuses in the same step.
+ * them: if one could not, all undo it. (If the second exchange itself ends differently on two
+ * ranks, by a death or the deadline, the next sharing is refused.) Members on other hosts send no
+ * descriptors: those of the own domain are mapped by fabric handles. Members of other domains
+ * take part: only the end of their memory is compared. Refuses: segments outside the team's
+ * range, not of whole granules, or not adjoining what that rank shared before; a rank whose
+ * segments do not cover the pad, the scratch, the plan's arena and every live buffer of the team.
+ * Every rank refuses in the same step.
  */
 #include "core/segments.h"
 
@@ -27,8 +27,8 @@
 #include "util/status.h"
 
 /* One member's part of the exchange: this head, then `segments` of wire_segment, then their fabric
- * handles, where the sender's domain is over several hosts, then what registered.c says of memory
- * that was registered. Descriptors come in the same order; they reach ranks of one host. */
+ * handles, where the sender's domain is over several hosts, then what registered.c sends of
+ * registered memory. Descriptors come in the same order; they reach ranks of one host. */
 struct wire_head {
     uint64_t digest;
     uint64_t segments;
@@ -194,7 +194,7 @@ out:
     return status;
 }
 
-/* The head of a member's message, after checks; what follows is checked one by one. */
+/* Checks the head of a member's message; what follows it is checked one by one. */
 static symm_status unpack(const symm_team *team, int member,
                           const struct symm_oob_message *message,
                           struct wire_head *head)
@@ -215,7 +215,7 @@ static symm_status unpack(const symm_team *team, int member,
                       team->world_rank[member]);
 }
 
-/* The backend knows no ranks: its sentence gets them. */
+/* Adds the ranks to the sentence of the backend, which does not know them. */
 static symm_status import_failed(const symm_team *team, int member, uint64_t offset,
                                  symm_status status)
 {
@@ -249,7 +249,7 @@ static symm_status map_one(const symm_team *team, int place,
         at, bytes);
 }
 
-/* Of a member whose memory is mapped, at that place. */
+/* Maps one segment of the member at that place. */
 static symm_status import_one(symm_team *team, int place,
                               const struct symm_oob_message *message,
                               const struct wire_head *head, size_t index)
@@ -295,7 +295,7 @@ static symm_status map_registered(symm_team *team, int member,
                                 fds ? message->fds_count - (int)head->segments : 0);
 }
 
-/* Maps what the members of this domain sent. On error extents say how far it came. */
+/* Maps what the members of this domain sent. On error team->extent has what is mapped. */
 static symm_status import_all(symm_team *team, struct symm_oob_message *messages)
 {
     for (int p = 0; p < team->local_size; p++) {
@@ -333,9 +333,9 @@ static size_t extent_needed(const symm_team *team)
 /* What the members have sent, summed up. */
 struct survey {
     size_t fresh;   /* segments and registrations */
-    size_t end;     /* where a member's memory ends at least, as it says */
-    size_t far_end; /* where the memory of members of other domains ends at least, */
-    int far_member; /* and of which; -1: there are none */
+    size_t end;     /* the lowest end of a member's memory, as reported */
+    size_t far_end; /* the lowest end among members of other domains, */
+    int far_member; /* and that member; -1: there are none */
 };
 
 static symm_status survey_all(const symm_team *team,
@@ -406,7 +406,7 @@ static void shared_done(symm_team *team, const struct survey *survey)
     size_t shared;
 
     (void)find_least(team, survey, &shared);
-    /* Calls of other threads' streams look at it meanwhile: never too large a value. */
+    /* Calls of other threads read it meanwhile: it must never be too large. */
     __atomic_store_n(&team->shared, shared, __ATOMIC_RELEASE);
     for (size_t i = 0; i < team->segment_count; i++) {
         if (team->segments[i].handle >= 0)
@@ -415,7 +415,7 @@ static void shared_done(symm_team *team, const struct survey *survey)
     }
 }
 
-/* The second step: all ranks could map everything, or all go back. */
+/* The second step: either all ranks could map everything, or all undo it. */
 static symm_status import_agreed(symm_team *team, const char *what, double timeout,
                                  const struct survey *survey)
 {
@@ -458,7 +458,7 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
         status = survey_all(team, room->messages, room->words, &survey);
     if (status == SYMM_OK && agree)
         status = agree(team, room->words);
-    /* A rank that is short of memory without new segments is reported to all likewise. */
+    /* A rank whose memory is too short is reported to all also if there are no new segments. */
     if (status == SYMM_OK && (survey.fresh > 0 || survey.end < extent_needed(team)))
         status = import_agreed(team, what, timeout, &survey);
     if (status == SYMM_OK) {
@@ -482,7 +482,7 @@ void symm__memory_release(symm_team *team)
         if (segment->handle >= 0)
             close(segment->handle);
     }
-    /* Threads share one mapping that a peer may still read: it goes with the group. */
+    /* Threads share one mapping that a peer may still read: it lives as long as the group. */
     for (int p = 0; !ctx->thread_group && p < team->local_size; p++) {
         size_t end =
             p == team->local_rank ? symm__memory_committed(team) : team->extent[p];

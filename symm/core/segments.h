@@ -12,7 +12,8 @@ symm_status symm__memory_grow(symm_team *team, size_t end) SYMM_MUST_CHECK;
 /*
  * Shares all new segments: what the ranks send is `digest` (compared by the caller through
  * `agree`, which sees every rank's) and one descriptor a segment. Nothing is mapped unless
- * agree returns SYMM_OK. `mine`: a failure of mine before this step, reported to all. Collective.
+ * agree returns SYMM_OK. `mine`: a failure of this rank before this step, reported to all.
+ * Collective.
  */
 typedef symm_status (*symm_agree_fn)(symm_team *team, const uint64_t *digests);
 symm_status symm__memory_share(symm_team *team, const char *what, double timeout,

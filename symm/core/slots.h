@@ -22,7 +22,7 @@ static inline bool symm__slots_has(const struct symm_slots *slots, int slot)
     return slots->word[slot / 64] >> (slot % 64) & 1;
 }
 
-/* All of `more` as well. */
+/* Adds all of `more`. */
 static inline void symm__slots_join(struct symm_slots *slots,
                                     const struct symm_slots *more)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* team.c - see team.h; and what symm.h asks of a team. */
+/* team.c - see team.h; and symm.h's queries of a team. */
 #include "core/team.h"
 
 #include <inttypes.h>
@@ -135,7 +135,8 @@ int symm_team_world_rank(const symm_team *team, int rank)
     return team && rank >= 0 && rank < team->size ? team->world_rank[rank] : -1;
 }
 
-/* The same of teams over several domains, member by member; without memory for that: false. */
+/* symm__team_contains for teams over several domains, member by member; false also without memory
+ * for that. */
 static bool contains_all(const symm_team *big, const symm_team *small)
 {
     bool *has = calloc((size_t)big->ctx->size, sizeof(*has)), all = has != NULL;
@@ -166,7 +167,7 @@ static size_t own_offset(const symm_ctx *ctx, const void *ptr)
     return (uintptr_t)ptr - (uintptr_t)(symm__heap_base(ctx, ctx->rank));
 }
 
-/* Which team's memory is there; NULL: no team's. */
+/* The team whose range has that offset; NULL: none. */
 static const symm_team *owner_of(const symm_ctx *ctx, size_t at)
 {
     size_t slot;
@@ -181,7 +182,7 @@ static const symm_team *owner_of(const symm_ctx *ctx, size_t at)
 struct extent {
     uintptr_t begin;
     size_t bytes;
-    uint64_t freed; /* symm__heap_freed when it was looked up */
+    uint64_t freed; /* symm__heap_freed when the buffer was looked up */
 };
 
 static struct extent *extent_slot(const void *ptr)
@@ -207,7 +208,8 @@ static symm_status extent_look_up(const symm_ctx *ctx, const char *what,
     const size_t at = own_offset(ctx, ptr);
     const symm_team *owner = owner_of(ctx, at);
 
-    extent->freed = symm__heap_freed(); /* first: then a block that goes is noticed */
+    /* first: then a block that is freed meanwhile is noticed */
+    extent->freed = symm__heap_freed();
     if (!owner || !symm__heap_look_up(&owner->heap, at, &block) ||
         block.state != SYMM_BLOCK_LIVE)
         return symm__fail(
@@ -219,7 +221,7 @@ static symm_status extent_look_up(const symm_ctx *ctx, const char *what,
     if (extent_has(extent, ptr, bytes))
         return SYMM_OK;
     return symm__fail(SYMM_ERR_INVALID,
-                      "%s: `%s` [%p, +%zu) ends behind the buffer of alloc_id %llu "
+                      "%s: `%s` [%p, +%zu) ends beyond the buffer of alloc_id %llu "
                       "that it begins in, which has %zu bytes from %#zx on",
                       what, which, ptr, bytes, (unsigned long long)block.id,
                       block.requested, (size_t)extent->begin);

@@ -4,8 +4,8 @@
  *
  * A team's range holds its pad, on a device its kernels' scratch, then its heap. A channel is
  * what the calls of one stream share: counters and words in every member's pad, and the calls
- * that were checked before. A team with members whose memory is not mapped also has the team of
- * those whose memory is, and a communicator between: struct symm_hierarchy.
+ * that were checked before. A team with members whose memory is not mapped also has a local team
+ * of those whose memory is mapped, and communicators between these: struct symm_hierarchy.
  * `channels` guards channels while calls are queued; ctx->lock guards all else but what is
  * marked atomic.
  */
@@ -36,8 +36,8 @@ struct symm_buffer {
     symm_team *team;
     uint64_t alloc_id;
     size_t offset, bytes;
-    bool held;                              /* the caller has it, */
-    bool exported;                          /* or its DLPack tensor */
+    bool held;                              /* the caller has it */
+    bool exported;                          /* a DLPack tensor has it */
     bool shared;                            /* a rendezvous has covered it */
     bool planned;                           /* its place is in the plan's arena */
     struct symm_registration *registration; /* NULL: memory of the heap; owned */
@@ -62,7 +62,8 @@ struct symm_prepared_call {
      * kernel does not have; NULL: none, and both barriers are made. */
     const struct symm_plan_site *planned;
     uint32_t extra;
-    bool left_out; /* the entry barrier of a put: the plan does without, nothing runs */
+    /* the entry barrier of a put that the plan does not need: nothing runs */
+    bool left_out;
     const struct symm_cuda_pointers *pointers; /* of a captured call; NULL: by offset */
     symm_kernel_fn kernel;
     struct symm_args args;
@@ -75,8 +76,8 @@ struct symm_team_channel {
     int index;         /* 0: the NULL stream's */
     void *stream;      /* the stream that has it; NULL: none yet */
     double timeout;    /* seconds, of the call that runs */
-    double slow_since; /* when the call's first slow wait began, */
-    bool waits_slowly; /* if one has */
+    double slow_since; /* when the call's first slow wait began */
+    bool waits_slowly; /* one has begun */
     double shown;      /* when the last wait that tools have seen ended */
     /* [SYMM_ENTRIES]: those of the cache, a plan's barriers, a captured call; owned. */
     struct symm_prepared_call *prepared;
@@ -85,7 +86,7 @@ struct symm_team_channel {
     const struct symm_prepared_call *last;
     /* Launches on a device: */
     struct symm_cuda_entry *launches; /* [SYMM_ENTRIES], beside `prepared`; owned */
-    /* Whose the channel is there (cuda/channel.c): */
+    /* Which stream has the channel on the device (cuda/channel.c): */
     uint64_t stream_id, key;   /* 0: no stream's */
     uint64_t used;             /* the number of the team's call that used it last */
     uint64_t capture;          /* id of the last graph that captured a call of it */
@@ -95,29 +96,29 @@ struct symm_team_channel {
     bool named;                /* by symm_call.channel */
     uint32_t asked;            /* grants of blocks read so far (budget.h) */
     uint32_t granted;          /* blocks of the last grant; 0: none yet */
-    uint32_t looked;           /* launches when the watchdog last looked at the claim */
+    uint32_t looked;           /* launches when the watchdog last polled the claim */
     struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
 };
 
 /* Where a member of a hierarchical team is. */
 struct symm_seat {
     uint16_t host;  /* its domain's number: they are numbered by their lowest team ranks */
-    uint16_t place; /* its rank in its domain's part */
+    uint16_t place; /* its rank in its domain's local team */
 };
 
 struct symm_hierarchy {
     symm_team *local_team; /* the ranks whose memory is mapped, in order; owned */
     int hosts;              /* domains, which are hosts unless one has several */
-    int at, here;           /* own domain, own rank in its part */
+    int at, here;           /* own domain, own rank in its local team */
     int places;             /* ranks of the own domain */
-    bool equal;             /* domains have equally many ranks, */
-    bool regular;           /* and rank = host x places + place there */
+    bool equal;             /* domains have equally many ranks */
+    bool regular;           /* equal, and rank = host x places + place there */
     struct symm_seat *seat; /* [size], by team rank; NULL: it is regular; owned */
     int rail_count;
-    int *rail; /* team ranks of the own rail; alone, if it has none; owned */
+    int *rail; /* team ranks of the own rail; this rank alone, if it has none; owned */
     uint64_t
         *tags; /* of the call whose turn it is; NULL: none was compared yet; owned */
-    int tags_room;            /* how many they may be */
+    int tags_room;            /* how many fit */
     uint64_t tickets, served; /* calls that were made, that have run */
     pthread_mutex_t turn;
     pthread_cond_t turns;
@@ -127,8 +128,8 @@ struct symm_team {
     symm_ctx *ctx;
     uint32_t uid;
     int slot;        /* index of its records in control pages; 0: the world */
-    uint32_t number; /* for people; equal on all members; 0: not agreed on yet */
-    char name[SYMM_TEAM_NAME_BYTES]; /* for people, on this rank; "": none */
+    uint32_t number; /* in sentences; equal on all members; 0: not agreed on yet */
+    char name[SYMM_TEAM_NAME_BYTES]; /* in sentences of this rank; "": none */
     int rank, size;
     int *world_rank; /* [size]; owned */
     bool far;        /* it has ranks on other hosts: failures come by the relay, streams take
@@ -141,14 +142,16 @@ struct symm_team {
     int8_t
         place_of[SYMM_MAX_PLACES]; /* by the context's place_of; -1: no member */
     uint32_t sequence; /* of exchanges */
-    uint64_t before;   /* tag of the exchange that the next one follows; 0: its own */
+    /* Tag of the exchange that the next one follows; 0: the team's own. */
+    uint64_t before;
     bool agreed;       /* all members are known to come to the next exchange */
     bool again;        /* a member that has left the next exchange may come again */
     uint32_t consensus_word; /* where its agreement on survivors is (team_shrink.c) */
-    uint32_t shrinks;        /* attempts to shrink it that are over, */
-    uint64_t *survivors; /* and the ranks that were left, by bits of team ranks; NULL: none */
-                         /* was made yet; owned */
-    struct symm_shrunk *shrunk; /* over hosts: how the last one ended (shrink_hosts.c); owned */
+    uint32_t shrinks;        /* attempts to shrink it that are over */
+    /* The ranks that were left then, by bits of team ranks; NULL: no attempt yet; owned. */
+    uint64_t *survivors;
+    /* Over hosts: how the last attempt ended (shrink_hosts.c); owned. */
+    struct symm_shrunk *shrunk;
     size_t begin, end;  /* its range: pad first, scratch, then the heap */
     size_t scratch_bytes;
     struct symm_heap heap;
@@ -169,7 +172,8 @@ struct symm_team {
         *hierarchy; /* it spans domains; NULL: all memory is mapped; owned */
     bool inner;     /* the mapped part of a hierarchical team, which owns it, */
     symm_team *outer; /* and is this one, as soon as it has its part; else NULL */
-    double looked;  /* at the ranks of other hosts; with the context locked */
+    /* when ranks of other hosts were last polled; with the context locked */
+    double looked;
     struct symm_team_channel channel[SYMM_CHANNELS];
     /* Of the states of its channels: [SYMM_HOST_CHANNELS * local_size], [local_size]; NULL on a
      * device; owned. */
@@ -180,9 +184,10 @@ struct symm_team {
     /* [local_size * SYMM_SIGNALS]: signals so far; on a device those of calls, for tools;
      * owned. */
     uint32_t *sent, *awaited;
-    uint8_t *
-        ring_ends; /* [2 * local_size], atomic: a message is under way (call/ring.c); owned */
-    uint32_t *steps;    /* [(size + 1) * SYMM_STEPS], atomic; NULL: none yet: see call/seen.h; owned */
+    /* [2 * local_size], atomic: a message is under way (call/ring.c); owned. */
+    uint8_t *ring_ends;
+    /* [(size + 1) * SYMM_STEPS], atomic; NULL: none yet, see call/seen.h; owned. */
+    uint32_t *steps;
     int ring_turn;      /* atomic: the member that the last receive from any rank served */
     int32_t failing;          /* atomic: a thread writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */
@@ -190,7 +195,7 @@ struct symm_team {
         channels;          /* guards the channels of streams while calls are queued */
     uint64_t channel_uses; /* CUDA: calls that took a channel */
     char failure[SYMM_RECORD_BYTES];
-    uint64_t streams; /* host, atomic: by bits, those with calls that take no channel */
+    uint64_t streams; /* host, atomic: bits of those with calls that take no channel */
     const char *last_path; /* what a one-sided call did; NULL: see channel */
     int last_channel;
     struct symm_team_engine *engine;     /* NULL: calls go to no engine; owned */
@@ -199,7 +204,7 @@ struct symm_team {
     struct symm_device_team device;      /* as device code sees the team */
 };
 
-/* The place of the member that is this rank of the world; -1: it is none, or not mapped. */
+/* The place of the member with this world rank; -1: no member, or not mapped. */
 static inline int symm__team_place_of(const symm_team *team, int world_rank)
 {
     return symm__is_mapped(team->ctx, world_rank)
@@ -207,7 +212,7 @@ static inline int symm__team_place_of(const symm_team *team, int world_rank)
                : -1;
 }
 
-/* A member's place among those whose memory is mapped; -1: it is not. */
+/* A member's place among those whose memory is mapped; -1: its memory is not. */
 static inline int symm__team_place(const symm_team *team, int member)
 {
     const int rank = team->world_rank[member];
@@ -229,7 +234,7 @@ static inline bool symm__team_far_at(const symm_team *team, int place)
     return team->far && symm__is_far(team->ctx, symm__team_rank_at(team, place));
 }
 
-/* Of a hierarchical team: a member's domain, and its rank in its domain's part. */
+/* Of a hierarchical team: a member's domain, and its rank in its domain's local team. */
 static inline int symm__hierarchy_host(const struct symm_hierarchy *hierarchy,
                                        int member)
 {
@@ -255,12 +260,13 @@ symm_status symm__team_check_in(const symm_team *team,
 /* Fills team->device with what both backends know, not state and record: the members whose
  * memory is mapped, by their places. At most SYMM_DEVICE_RANKS of them. */
 void symm__team_describe(symm_team *team);
-/* One exchange of the team, counted. */
+/* Makes one exchange of the team, and counts it. */
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 symm_status mine, const void *bytes, size_t bytes_count,
                                 const int *fds, int fds_count,
                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
-/* Memory of this rank's heap lies in one buffer; what: the call, which: its argument. */
+/* Fails if a range of this rank's heap is not within one buffer; what: the call, which: its
+ * argument. */
 symm_status symm__team_extent(const symm_ctx *ctx, const char *what, const char *which,
                               const void *ptr, size_t bytes) SYMM_MUST_CHECK;
 /* Is [ptr, ptr + bytes) this rank's memory that all members of `team` have mapped? */
@@ -274,7 +280,7 @@ void symm__team_show(const symm_team *team);
 bool symm__team_contains(const symm_team *big, const symm_team *small);
 /* Memory for a channel's cache of calls, at its first use. */
 symm_status symm__channel_cache(struct symm_team_channel *channel) SYMM_MUST_CHECK;
-/* A one-sided call needs memory that is mapped here. */
+/* Fails if the peer's memory is not mapped here, which a one-sided call needs. */
 symm_status symm__team_reach(const char *what, const symm_team *team,
                              int peer) SYMM_MUST_CHECK;
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * trace.c - segments as others see them: hooks on their coming and going, and the heap as a
- * file.
+ * trace.c - hooks that report new and freed segments, and the heap as a file.
  */
 #include "core/trace.h"
 
@@ -85,7 +84,7 @@ void symm_trace_detach(symm_ctx *ctx, int id)
     pthread_mutex_unlock(&ctx->lock);
 }
 
-/* What of the team's blocks begins in this segment. */
+/* The team's blocks that begin in this segment. */
 static void segment_view(const symm_team *team, const struct symm_segment *segment,
                          const char *name, struct symm_heap_segment *view)
 {
