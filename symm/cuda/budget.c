@@ -17,7 +17,7 @@
 #define NUMBER 0xffffffu  /* the numbers of calls have 24 bits */
 #define FAR    (1u << 22) /* more calls than any queue holds */
 #define MOST   254u       /* of a grant */
-#define CUT    0x8000u    /* in a claim: larger than its share, and others want room */
+#define CUT    0x8000u    /* in a claim: larger than its share, others need room */
 #define TURNS  400        /* of polling for the lock; the later ones yield */
 
 /* A channel's word. All calls up to `decided` are decided: those before `from` have at most
@@ -35,7 +35,7 @@ struct scene {
 /* Room on one device for a channel. */
 struct room {
     uint32_t limit; /* of a grant */
-    uint32_t share; /* that it is owed */
+    uint32_t share; /* its part when all channels get equal ones */
     uint32_t largest;
 };
 
@@ -180,7 +180,8 @@ static void lock_give(const symm_ctx *ctx)
 
 /* ---- Claims of the own teams ------------------------------------------------------- */
 
-/* Releases what the channel no longer needs; returns whether it is idle. With the lock. */
+/* Releases the blocks that the channel no longer needs; returns whether it is idle. With the
+ * lock. */
 static bool settle(symm_team *team, int channel)
 {
     const struct symm_budget *first = budget_of(team, 0);
@@ -213,7 +214,8 @@ static void settle_team(symm_team *team, struct scene *scene)
         scene->idle[team->slot][c] = settle(team, c);
 }
 
-/* All teams of this rank; only the given one while the list is held for long. */
+/* Does so for all teams of this rank; only for the given one if the list's lock is held for
+ * long. */
 static void settle_all(symm_team *team, struct scene *scene)
 {
     struct symm_cuda_launcher *launcher = team->ctx->launcher;
@@ -248,7 +250,7 @@ struct load {
     uint32_t small; /* channels in use without a claim */
 };
 
-/* Adds those of one slot's team but of the channel itself. */
+/* Adds the claims of one slot's team, except that of the channel itself. */
 static void load_add(struct load *load, const struct symm_team_channel *channel,
                      const struct scene *scene, const struct symm_control *page,
                      int rank, int s)

@@ -23,8 +23,8 @@
  * two grants, and changes only when all members are past the last change.
  *
  * Guarantees: nothing waits for a grant but, for a bounded time, for the ledger's lock; the
- * lock of a rank that died is broken; a member that disagrees all the same (a call failed on
- * it alone) gets a mismatch, since a cut grid is part of the call's tag.
+ * lock of a rank that died is broken; a member that still disagrees (a call failed on it alone)
+ * gets a mismatch, since a cut grid is part of the call's tag.
  * Small calls ask for no grant; an estimate of them is set aside. Puts and signals wait for no
  * peer or have one block. Teams over several hosts have no budget.
  */

@@ -29,7 +29,7 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
     *id = DEFAULT_STREAM;
     if (!stream)
         return SYMM_OK;
-    /* To ask for the id of a stream that is captured breaks the capture. */
+    /* A query for the id of a stream that is being captured breaks the capture. */
     if (symm__cuda_on_stream(ctx->launcher, SYMM_CUDA_CAPTURE, stream, &capture) ==
             CUDA_SUCCESS &&
         capture == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
@@ -110,7 +110,7 @@ static void pin_graph(const struct symm_cuda_driver *driver,
             return;
         }
         pin->references = 1;
-        /* release: the watchdog looks at it meanwhile (is_pinned) */
+        /* release: the watchdog reads it meanwhile (is_pinned) */
         __atomic_store_n(&channel->pin, pin, __ATOMIC_RELEASE);
     }
     channel->capture = id;
@@ -210,7 +210,8 @@ static bool is_followed(const struct symm_team_channel *channel)
            channel->team->ctx->launcher->driver->cuStreamGetId;
 }
 
-/* The stream has lost its channel: its next key follows from this one (reserved before). */
+/* Notes that the stream has lost its channel: its next key follows from this one (reserved
+ * before). */
 static void channel_lose(struct symm_team_channel *channel)
 {
     if (channel->stream_id != 0 && is_followed(channel))
@@ -270,8 +271,8 @@ static struct symm_team_channel *channel_with(symm_team *team, uint64_t id)
     return NULL;
 }
 
-/* The channel of the stream with this id. Of a stream that is captured only the handle is known:
- * it gets the channel that last had the handle. */
+/* The channel of the stream with this id. Only the handle of a captured stream is known: it gets
+ * the channel that a stream with this handle had last. */
 static struct symm_team_channel *channel_of(symm_team *team, const void *stream,
                                             uint64_t id)
 {
@@ -368,7 +369,7 @@ static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag, int na
     return key_of(team, tag, symm__cuda_map_value(&team->cuda->begun, tag) + 1);
 }
 
-/* The table has answered: no stream asks with this key again. */
+/* Notes that the table has answered: no stream uses this key again. */
 static void key_used(const symm_team *team, uint64_t id, uint32_t tag, uint64_t key)
 {
     struct symm_cuda_team *cuda = team->cuda;
@@ -429,7 +430,8 @@ static symm_status busy(const symm_team *team, const void *stream, int named)
         SYMM_CHANNELS, own, team->ctx->rank, text);
 }
 
-/* The map of keys must have room for the stream that loses the channel to this one. */
+/* Gives the channel to the stream. The map of keys must have room for the stream that loses the
+ * channel. */
 static void channel_bind(struct symm_team_channel *channel, void *stream, uint64_t id,
                          uint64_t key, bool named)
 {

@@ -9,22 +9,22 @@
  * share a table of keys (channel_table.h): the first member enters the key at a channel,
  * the others find it there. So streams may be used for the first time in any order where
  * their first calls differ; where they are equal the k-th stream of one member is paired with
- * the k-th of the others. The legacy default stream is one on each member, so it has a key of its own.
- * symm_call.channel names a channel outright.
+ * the k-th of the others. The legacy default stream is one on each member, so it has a key of its
+ * own. symm_call.channel names a channel directly.
  *
  * An idle channel may be given to another key. The stream that had it finds that out at its
- * next call and asks for a channel with a key that follows from its last one: so from its
- * first call on a stream is paired with the same streams of the other members, in whichever order they
+ * next call and asks for a channel with a key that follows from its last one: so from its first
+ * call on a stream is paired with the same streams of the other members, in whichever order they
  * are used. The keys of such streams are kept until the team's end, 16 bytes each.
  *
  * A call that wants more scratch than its stream's channel has asks for a better channel
  * (grow), with the key that would follow.
  *
- * A handle is used within a call on its stream only: later the stream may be gone. A stream
- * that is captured cannot be asked for its id, so it has the channel that its handle had at
- * its last call: use a stream once before it is captured if its handle may be an old one.
- * All functions need team->channels locked. Teams over several hosts have no such table: there
- * the k-th stream used has channel k (call/channel.c).
+ * A stream's handle is used only within a call on that stream: later the stream may be gone. A
+ * stream that is captured cannot be asked for its id, so it has the channel that its handle had
+ * at its last call: use a stream once before it is captured if its handle may be an old one. All
+ * functions need team->channels locked. Teams over several hosts have no such table: there the
+ * k-th stream used has channel k (call/channel.c).
  */
 #ifndef SYMM_CUDA_CHANNEL_H
 #define SYMM_CUDA_CHANNEL_H

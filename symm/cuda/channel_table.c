@@ -7,7 +7,8 @@
 #include "util/clock.h"
 #include "util/status.h"
 
-/* Of a team with ranks on other hosts each rank has its own, in which only `engine` is used. */
+/* In a team with ranks on other hosts each rank has its own table, of which only `engine` is
+ * used. */
 static struct symm_channel_table *table_of(const symm_team *team)
 {
     if (team->far)
@@ -186,7 +187,7 @@ bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
     return true;
 }
 
-/* A channel that has got a new key: its stream need not stay for any launch yet. */
+/* Resets a channel that has a new key: its stream need not keep it for any launch yet. */
 static bool taken(symm_team *team, int channel, uint64_t word)
 {
     __atomic_store_n(&table_of(team)->stays[channel], (uint32_t)(word >> 32) - 1,

@@ -10,10 +10,10 @@
  *
  * A channel is idle if all members' progress words are equal and show no call and no graph,
  * and all blocks of the last launch have ended on all devices. Only then it may get another
- * key. A member marks its progress word (INSIDE), then reads the key; the taker changes the
- * key, then reads the progress words again. Both are sequentially consistent, so at least one
- * of them sees the other. A taker that sees a mark puts the old key back: so a member that
- * finds another key asks again with the table locked, when the key is final.
+ * key. A member marks its progress word (INSIDE), then reads the key; a member that takes the
+ * channel changes the key, then reads the progress words again. Both are sequentially consistent,
+ * so at least one of them sees the other. If the taker finds a mark, it restores the old key: so
+ * a member that finds another key asks again with the table locked, when the key is final.
  */
 #ifndef SYMM_CUDA_CHANNEL_TABLE_H
 #define SYMM_CUDA_CHANNEL_TABLE_H

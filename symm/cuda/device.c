@@ -47,7 +47,7 @@ bool symm__cuda_enter_last(struct symm_backend *backend, struct symm_cuda_scope 
         return false;
     *scope =
         (struct symm_cuda_scope){.driver = d, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
-    /* Tries again: objects that are not released now never are. */
+    /* Tries again: objects that are not released now are never released. */
     scope->pushed = d->cuCtxPushCurrent(backend->context) == CUDA_SUCCESS ||
                     d->cuCtxPushCurrent(backend->context) == CUDA_SUCCESS;
     scope->mode_changed =

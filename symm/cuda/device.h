@@ -47,8 +47,7 @@ struct symm_backend {
     struct symm_cuda_space *space;
     bool owns_space;
     struct symm_cuda_modules *modules;
-    /* Of the owner of a group of threads: registered words that no team uses, see
-     * tokens.c. */
+    /* In the owner of a group of threads: registered words that no team uses, see tokens.c. */
     bool keeps_words;
     pthread_mutex_t words_lock;
     struct symm_cuda_tokens *words;
@@ -124,7 +123,7 @@ symm_status symm__cuda_modules_open(struct symm_backend *backend) SYMM_MUST_CHEC
 void symm__cuda_modules_close(struct symm_backend *backend);
 void symm__cuda_modules_abandon(struct symm_backend *backend); /* in a forked child */
 
-/* tokens.c: gives back the words that ended teams of a group have left. */
+/* tokens.c: frees the words that ended teams of a group have left. */
 void symm__cuda_tokens_forget(struct symm_backend *owner);
 
 /* device.c: the device, and memory of one rank. Each enters the scope by itself; `count`,

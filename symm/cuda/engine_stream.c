@@ -10,9 +10,9 @@
  * The deadline counts from the moment the stream reaches the operation. All ranks of a
  * collective have arrived by then: the kernel that announced it waits for them.
  *
- * The engine may block, and not return. So the watchdog knows of a call, captured or not, before
- * it enters the engine, and ends it in the same way; the time inside has the same limit. The
- * calling thread holds no lock meanwhile that the watchdog or an abort takes.
+ * The engine may block, and not return. So the watchdog gets a call, captured or not, before the
+ * call enters the engine, and ends it in the same way; the time in the engine has the same limit.
+ * The calling thread holds no lock meanwhile that the watchdog or an abort takes.
  */
 #include <stdio.h>
 

@@ -11,7 +11,7 @@
 /* "exchange number 7 of 64 units in 4 blocks (tag 0000002a)", as the member announced it. */
 const char *symm__cuda_exchange_text(const struct symm_cuda_facts *facts, int member,
                                      char *text, size_t bytes);
-/* Both make the team fail. peer: one that is waited for. */
+/* Both fail the team. peer: a member that is waited for. */
 symm_status symm__cuda_exchange_mismatch(symm_team *team,
                                          const struct symm_cuda_facts *facts);
 symm_status symm__cuda_exchange_timeout(symm_team *team,

@@ -12,7 +12,8 @@ struct symm_cuda_facts {
     struct symm_cuda_members missing;
     uint32_t before;   /* 1 + number of the team whose call before it failed; 0: none */
     uint32_t pointers; /* 1 + the captured call that had no addresses; 0: none */
-    struct symm_cuda_members queued; /* those missing whose hosts had queued the call */
+    /* missing members whose hosts had queued the call */
+    struct symm_cuda_members queued;
     uint64_t seen[SYMM_DEVICE_RANKS];
     double timeout; /* seconds, of the team */
 };

@@ -15,7 +15,7 @@ static inline bool symm__members_has(const struct symm_cuda_members *set, int me
     return set->word[member / 32] >> member % 32 & 1;
 }
 
-/* The first of them; -1: there is none. */
+/* The first member of the set; -1: it is empty. */
 static inline int symm__members_first(const struct symm_cuda_members *set)
 {
     for (int w = 0; w < SYMM_MEMBER_WORDS; w++)
@@ -31,7 +31,8 @@ static inline bool symm__members_none(const struct symm_cuda_members *set)
 
 struct symm_cuda_members symm__members_less(const struct symm_cuda_members *set,
                                             const struct symm_cuda_members *other);
-/* "rank 2, rank 5": those but this rank, of many the first ones. Returns their number. */
+/* "rank 2, rank 5": the members except this rank, of many only the first. Returns their
+ * number. */
 int symm__members_text(const symm_team *team, const struct symm_cuda_members *set,
                        char *text, size_t bytes);
 

@@ -7,8 +7,8 @@
  * record of a peer that failed first; else it asks which peer has died; else it names the call
  * sites, which it finds by their tags in the control pages of the ranks concerned. Then the team
  * has failed here, peers find the sentence in this rank's control page, and the abort word ends
- * the waits of the team's other kernels. Members are meant by their places here, as kernels know
- * them. Members on other hosts have no control page: the relay tells of their failures and deaths.
+ * the waits of the team's other kernels. A member is given by its place here, as in kernels.
+ * Members on other hosts have no control page: the relay reports their failures and deaths.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +91,7 @@ static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
     if (facts->channel > SYMM_CHANNELS)
         facts->channel = SYMM_CHANNELS;
     if (is_signal(facts) || some_cancelled(team, facts))
-        /* it was not the deadline of a collective that ended it */
+        /* only the deadline of a collective has members that had queued the call */
         facts->queued = (struct symm_cuda_members){{0}};
     facts->timeout = 1e-9 * (double)__atomic_load_n(
                                 &team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
@@ -239,7 +239,7 @@ static int find_ended(const symm_team *team, const struct symm_cuda_facts *facts
             continue;
         }
         *status = symm__process_check(symm__process(ctx, rank), &control->live, why);
-        if (*status != SYMM_OK && /* asked last: it may finalize until then */
+        if (*status != SYMM_OK && /* read last: the rank may finalize until then */
             has_left(ctx, rank) == finalized && (!finalized || is_concerned(facts, m)))
             return m;
     }
@@ -247,8 +247,8 @@ static int find_ended(const symm_team *team, const struct symm_cuda_facts *facts
 }
 
 /* The first dead peer, with the status and sentence of its death; -1: none. A peer that has
- * finalized counts only if `finished`, and if no other has died. It may have left because another
- * died, so deaths are looked for after it. */
+ * finalized counts only if `finished`, and if no other has died. It may have finalized because
+ * another died, so deaths are looked for after that. */
 static int find_dead(const symm_team *team, const struct symm_cuda_facts *facts, bool finished,
                      symm_status *status, const char **why)
 {
@@ -264,7 +264,7 @@ static int find_dead(const symm_team *team, const struct symm_cuda_facts *facts,
     return left;
 }
 
-/* Reports a dead peer, unless a peer has reported why it left. */
+/* Reports a dead peer, unless a peer has recorded the failure because of which it ended. */
 static symm_status look_for_dead(symm_team *team, const struct symm_cuda_facts *facts,
                                  bool finished)
 {
@@ -323,7 +323,7 @@ static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
     return result == CUDA_SUCCESS;
 }
 
-/* The member's word of a call, which is this one or the one before. */
+/* Reads the member's word of a call: of this one or the one before. */
 static bool peek_word(const symm_team *team, const struct symm_cuda_facts *facts, int member,
                       uint32_t call, uint64_t *word)
 {
@@ -341,14 +341,14 @@ static uint32_t their_tag(const symm_team *team, const struct symm_cuda_facts *f
 
     if ((uint32_t)word == facts->counter && word >> 32 != 0 && word >> 32 != facts->tag)
         return (uint32_t)(word >> 32);
-    /* The word that was seen may be a barrier's; by now the call's word has come. */
+    /* The word that the kernel saw may be a barrier's; by now the call's word has arrived. */
     if (!peek_word(team, facts, member, facts->counter, &word) ||
         word >> 32 == facts->tag)
         return 0;
     return (uint32_t)(word >> 32);
 }
 
-/* SYMM_OK: a rank of another host is yet to tell at which site it is. */
+/* SYMM_OK: a rank of another host has not reported its site yet. */
 static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts *facts,
                                    bool waited)
 {
@@ -424,7 +424,7 @@ static const char *queue_text(const symm_team *team, char *text, size_t bytes)
     return text;
 }
 
-/* All missing hosts have queued the call: only their streams are late. */
+/* Fails because streams are late: all missing members' hosts have queued the call. */
 static symm_status report_queued(symm_team *team, const struct symm_cuda_facts *facts)
 {
     char missing[96], mine[150], queued[192], queues[192];
@@ -539,7 +539,8 @@ static symm_status report_cancelled(symm_team *team, const struct symm_cuda_fact
                            team->ctx->rank, own_text(team, facts, mine, sizeof(mine)));
 }
 
-/* The call had no effect: the call before it on its stream, of another team, has failed. */
+/* Fails because the call before it on its stream, of another team, has failed: the call had no
+ * effect. */
 static symm_status report_before(symm_team *team, const struct symm_cuda_facts *facts)
 {
     char other[24] = "the world", mine[176];
@@ -553,7 +554,7 @@ static symm_status report_before(symm_team *team, const struct symm_cuda_facts *
                            other);
 }
 
-/* A replay whose addresses were not there. SYMM_OK: the list of captured calls is in use. */
+/* Fails because of a replay without addresses. SYMM_OK: the list of captured calls is in use. */
 static symm_status report_pointers(symm_team *team, const struct symm_cuda_facts *facts,
                                    bool waited)
 {

@@ -4,8 +4,8 @@
  * slots of struct symm_fabric_ops (core/backend.h).
  *
  * A handle of 64 bytes (CUmemFabricHandle) takes the place of a descriptor. It owns nothing: it
- * serves as long as the memory lives at its owner. Memory made for it keeps its descriptor, too,
- * which ranks of the own host use.
+ * can be imported as long as the memory lives at its owner. Memory made with a handle also keeps
+ * its descriptor, which ranks of the own host use.
  */
 #ifndef SYMM_CUDA_FABRIC_H
 #define SYMM_CUDA_FABRIC_H
@@ -14,8 +14,8 @@
 
 extern const struct symm_fabric_ops symm__cuda_fabric;
 
-/* What a device can do by itself, for the report: makes memory, exports it, imports it again and
- * reads it back. On error *step says at which step. */
+/* Tries what a device can do alone, for the report: makes memory, exports it, imports it again
+ * and reads it back. On error *step says at which step. */
 symm_status symm__cuda_fabric_try(struct symm_backend *backend, const char **step,
                                   CUresult *result) SYMM_MUST_CHECK;
 

@@ -5,7 +5,7 @@
  * A prepared call is one launch: no lock but the channel's, no allocation, no system call, no
  * other call of the driver. The kernel counts in device memory, so a launch that a graph
  * captures is right at every replay. Pointers and functions are looked up when a call is prepared;
- * this does not disturb a capture that is going on.
+ * that does not disturb a capture.
  */
 #include <math.h>
 #include <stdio.h>
@@ -122,7 +122,7 @@ symm_status symm__cuda_call_reach(symm_team *team, const char *what, const char 
     if (bytes == 0)
         return SYMM_OK;
     key = range_key(driver, ptr, bytes); /* 0, too, where no context is current */
-    /* relaxed: a hint that this range of these allocations was asked for before */
+    /* relaxed: a hint that this range of these allocations was checked before */
     if (key != 0 && __atomic_load_n(known, __ATOMIC_RELAXED) == key)
         return SYMM_OK;
     status = symm__cuda_enter(team->ctx->backend, &scope);
@@ -338,11 +338,11 @@ CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
 }
 
 /*
- * Whether the kernel may become resident before the kernel in front of it has ended. If that one
- * triggers at once, it may be waiting for a peer: a large kernel after it would occupy room that
- * the peer's kernels, or this rank's on other streams, need. Other operations of the stream are
- * not seen: they trigger nothing, unless the user made them so. Only a kernel right after an
- * early one keeps SYMM_CUDA_RELAY.
+ * Whether the kernel may become resident before the kernel in front of it has ended. A kernel in
+ * front that triggers at once may be waiting for a peer: a large kernel after it would occupy
+ * room that the peer's kernels, or this rank's on other streams, need. Other operations of the
+ * stream are not known here: they trigger nothing, unless the user made them so. Only a kernel
+ * right after an early one keeps SYMM_CUDA_RELAY.
  */
 static bool may_depend(struct symm_cuda_launcher *launcher,
                        struct symm_cuda_shape shape, struct symm_cuda_args *args,
@@ -461,8 +461,8 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     return work ? symm__cuda_work_end(work, status, handle) : status;
 }
 
-/* A fused all_reduce_norm, in parts. If one fails, so do the later ones, and with them the
- * handle. */
+/* Launches a fused all_reduce_norm in parts. If one fails, so do the later ones, and with them
+ * the handle. */
 static symm_status launch_parts(struct symm_team_channel *channel,
                                 const struct symm_prepared_call *prepared,
                                 struct symm_cuda_entry *entry, symm_work **handle)

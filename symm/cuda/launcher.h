@@ -40,16 +40,17 @@ struct symm_cuda_team {
     struct symm_device_state *state;   /* device memory */
     struct symm_device_record *record; /* page-locked memory of the host */
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
-    int used; /* atomic: something was launched for it, or may be */
+    int used; /* atomic: something was launched for the team, or may be */
     /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
     uint64_t timeout[SYMM_CHANNELS + 1];
     int site_told;    /* atomic: symm__cuda_site_tell was called */
-    double cancelled; /* when a peer was first seen cancelled, without a reason */
+    /* when a peer's arrival was first found cancelled without a reason */
+    double cancelled;
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;
     int known;     /* atomic: an API call has returned that the team has failed */
     int followers; /* atomic: launches under way of calls after this team's */
-    int marked;    /* atomic: streams have waited where the host may end the wait */
+    int marked;    /* atomic: streams have had waits that the host may end */
     struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
     struct symm_cuda_map keys;  /* last keys, by stream that lost its channel; owned */
     struct symm_cuda_side *sides; /* [SYMM_CHANNELS]; NULL: none yet; owned */
@@ -62,13 +63,13 @@ struct symm_cuda_team {
     bool tokens_asked, tokens_shared; /* sharing them was tried; all members have all */
     int tokens_lost; /* a rank of the world that lacks them, if one does */
     /* With the lock: */
-    double
-        telling;   /* when the copy of the abort word was put on a stream; 0: not yet */
+    double telling; /* when the copy of the abort word was queued; 0: not yet */
     bool reported; /* that copy is done, or was waited for long enough */
     double failing; /* when the watchdog first saw the team failed; 0: not yet */
     struct symm_cuda_seen {           /* for progress.c, by channel: */
-        uint32_t call;                /* number of the call that was looked at, */
-        double since;                 /* and since when it is under way; 0: it is not */
+        uint32_t call;                /* number of the last call that was polled */
+        /* since when that call is under way; 0: it is not */
+        double since;
         struct symm_sight_wait *wait; /* as tools see it; NULL: not yet */
     } seen[SYMM_CHANNELS];
 };
@@ -104,7 +105,7 @@ struct symm_cuda_launcher {
     struct symm_backend *backend;
     const struct symm_cuda_driver *driver;
     bool dependent; /* kernels are launched with programmatic dependent launch */
-    /* Streams whose last kernel of ours triggers its dependents at once (launch.c). */
+    /* Streams whose last kernel of this library triggers its dependents at once (launch.c). */
     uintptr_t early[SYMM_CUDA_EARLY_SLOTS];
     bool pageable; /* the device reaches all memory of the host */
     bool flush;    /* streams' waits can flush remote writes */
@@ -115,7 +116,7 @@ struct symm_cuda_launcher {
     CUstream stream;     /* the watchdog's */
     struct symm_cuda_team *teams;
     struct symm_cuda_wait *waits;
-    struct symm_cuda_progress *progress; /* NULL: tools do not ask; owned */
+    struct symm_cuda_progress *progress; /* NULL: without SYMM_SIGHT=1; owned */
     int endings;   /* of streams, teams and the context that wait for the device now */
     double ending; /* since when there are some */
     pthread_mutex_t peeking;   /* guards the copy of a word from the device */
@@ -130,7 +131,8 @@ struct symm_cuda_launcher {
     int result_count;             /* free ones */
     struct symm_cuda_work *works; /* that have an event and an owner */
     struct symm_cuda_work *released, **released_end; /* an event only; oldest first */
-    /* Of works, those with notifications: new ones, and others in the order of their calls. */
+    /* Of works, those with notifications: `fresh` has new ones, `awaited` the others in the order
+     * of their calls. */
     struct symm_cuda_work *fresh, **fresh_end, *awaited, **awaited_end;
     uint64_t awaited_newest; /* the greatest number that ever was there */
     uint64_t works_made;
@@ -188,11 +190,11 @@ void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
                              const struct symm_site *site);
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
                           struct symm_site *site);
-/* The same of the member with that place. One on another host has no page here: its site is that
- * of this rank's own call with the tag, or what that rank has told. */
+/* The site of the member with that place. A member on another host has no page here: its site is
+ * that of this rank's own call with the tag, or the one which that rank has reported. */
 bool symm__cuda_site_of(const symm_team *team, int place, uint32_t tag,
                         struct symm_site *site);
-/* Tells ranks of other hosts, once, at which of its sites this rank's call of the team failed. */
+/* Reports to ranks of other hosts, once, at which site this rank's call of the team failed. */
 void symm__cuda_site_tell(const symm_team *team, uint32_t tag);
 
 /* watchdog.c: `ending` (see device_ops.h) */
@@ -299,8 +301,8 @@ void symm__cuda_sides_close(struct symm_cuda_team *cuda); /* once they are idle 
 /* *wanted: the device has it and the options want it. */
 symm_status symm__cuda_multicast_ask(struct symm_backend *backend,
                                      bool *wanted) SYMM_MUST_CHECK;
-/* Makes the memory that all members share reachable by multicast. If one of them cannot, all go on
- * without it. An error is one of the exchange. Collective. */
+/* Makes the memory that all members share reachable by multicast. If one of them cannot, all go
+ * on without multicast. An error is one of the exchange. Collective. */
 symm_status symm__cuda_multicast_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
 void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes);
 

@@ -5,7 +5,7 @@
  *
  * Guarantees: new memory is zeroed and mapped for the own device before a peer can map it; an
  * operation that fails leaves address space, table and descriptors as they were. Physical memory
- * lives while a process has it mapped: a rank that leaves unmaps its own view only, and peers
+ * lives while a process has it mapped: a rank that finalizes unmaps only its own view, and peers
  * still read through theirs. No memory is unmapped under a kernel of this rank: the runtime waits
  * for its kernels first (symm__cuda_team_close).
  * Ranks that are threads share one reservation: memory stays mapped in it until the group ends

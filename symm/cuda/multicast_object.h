@@ -35,8 +35,8 @@ struct symm_cuda_multicast {
 /* The steps, in the order in which the driver demands them, in a scope. Each is one
  * rank's; a member adds after one has created, and binds after all have added. On error
  * finish frees what earlier steps made. */
-/* Checks that objects for so many devices suit the heap's granule. *bytes: of the range; reduced to
- * what the device has. */
+/* Checks that objects for so many devices fit the heap's granule. *bytes: of the range; reduced
+ * to what the device has. */
 symm_status symm__cuda_multicast_measure(const struct symm_cuda_multicast *mc,
                                          int devices, size_t *bytes) SYMM_MUST_CHECK;
 /* *fd: a descriptor for the others, the caller's. */

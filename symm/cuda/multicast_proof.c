@@ -6,8 +6,8 @@
  * write: each member puts small whole numbers of its own into its memory, as float32, as
  * bfloat16 and as float16. reduce: a kernel has them summed by the switch (every sum is
  * exact), and stores the member's own numbers to all. verify: all members' numbers have arrived.
- * Guarantees: an answer that is not bit for bit the expected one is an error that names it.
- * A hardware fault in the kernel destroys the device's context: the next operation reports it.
+ * Guarantees: a result that is not bit for bit the expected one is an error that names it. A
+ * hardware fault in the kernel destroys the device's context: the next operation reports it.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * none.c - the CUDA backend of a build without it: asking for it is an error in words.
+ * none.c - the CUDA backend of a build without it: opening it is an error with a sentence.
  */
 #include <stdio.h>
 

@@ -2,8 +2,8 @@
 /*
  * nvml.h - which NVLink domain a device is in, as NVML says.
  *
- * NVML (libnvidia-ml.so.1) is part of the driver. It is loaded when it is first asked; its struct
- * is declared here, so the build needs no header of it.
+ * NVML (libnvidia-ml.so.1) is part of the driver. It is loaded at the first query; its struct is
+ * declared here, so the build needs no header of it.
  */
 #ifndef SYMM_CUDA_NVML_H
 #define SYMM_CUDA_NVML_H

@@ -19,7 +19,7 @@
  * arrives. After an ended wait the stream goes on, and kernels must not take it for a successful
  * one. So after each wait the stream copies the team's abort word, which is set before a wait is
  * ended, to state->reported, which kernels read first. What a sender queued after its wait for
- * room is sent all the same.
+ * room is still sent.
  */
 #include <string.h>
 

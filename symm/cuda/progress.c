@@ -7,8 +7,8 @@
  * a call in the rank's own pad, too (symm_round_tell). Every LOOK_SECONDS the watchdog copies
  * both words of each channel that is in use into page-locked memory, by copy engine on a stream of
  * their own, and reads them at a later poll. Kernels do nothing for it. A call that is under way
- * at two looks in a row is a wait, for the members whose words of that call have not come.
- * It is under way if this rank has announced it and its number is above the counter, or is the
+ * at two polls in a row is a wait, for the members whose words of that call have not arrived. It
+ * is under way if this rank has announced it and its number is above the counter, or is the
  * counter's and a member's word is missing: some kernels close a call early, but none ends before
  * it has read the words of all members (symm_round_finish).
  */
@@ -22,8 +22,8 @@
 #include "util/log.h"
 
 #define LOOK_SECONDS 0.1
-#define LOOKS        128 /* channels of one look */
-/* Copies of some bytes are waited for no longer: the device has failed. */
+#define LOOKS        128 /* channels of one poll */
+/* How long copies of some bytes are waited for: after that the device has failed. */
 #define SETTLE_SECONDS      1.0
 #define SETTLE_POLL_SECONDS 0.0001
 
@@ -115,7 +115,7 @@ static void look_begin(struct symm_cuda_launcher *launcher)
 
 /* ---- What they say ----------------------------------------------------------------------- */
 
-/* Members of the host whose word of the call has not come; their world ranks. */
+/* The world ranks of members on this host whose word of the call has not arrived. */
 static int find_missing(const symm_team *team, const struct look_words *words,
                         uint32_t call, int missing[SYMM_DEVICE_RANKS])
 {
@@ -172,7 +172,8 @@ static void wait_show(struct symm_cuda_team *cuda, int channel, uint32_t call,
     if (!seen->wait)
         seen->wait = symm__sight_wait_begin(team->ctx->sight, &what, call);
     count = find_missing(team, words, call, missing);
-    /* None: it waits in a later round, for members that are in the call, too. */
+    /* If none is missing, the call waits in a later round, for members that are in the call
+     * too. */
     symm__sight_wait_for(team->ctx->sight, seen->wait, missing, count > 0 ? count : -1);
 }
 

@@ -8,11 +8,12 @@
 
 #include "cuda/launcher.h"
 
-/* Failures are logged: tools see less then, and nothing else is missing. */
+/* Failures are logged; then tools see less, and all else works. */
 void symm__cuda_progress_open(struct symm_cuda_launcher *launcher);
 void symm__cuda_progress_close(struct symm_cuda_launcher *launcher);
 void symm__cuda_progress_poll(struct symm_cuda_launcher *launcher);
-/* A team ends. Waits, for a second at most, until nothing of it is read any more. */
+/* To be called when a team ends. Waits, for a second at most, until nothing of the team is read
+ * any more. */
 void symm__cuda_progress_forget(struct symm_cuda_launcher *launcher,
                                 struct symm_cuda_team *cuda);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * register.c - memory of the caller on a device: what peers need of it, and their mappings.
+ * register.c - memory of the caller on a device: how it is passed to peers, and their mappings.
  *
  * Two kinds: memory of cuMemCreate, whose handles are passed as descriptors (a tensor may lie
  * in several such allocations side by side), and memory of cuMemAlloc, by its IPC handle. The

@@ -204,16 +204,16 @@ static void try_fabric(struct symm_cuda_report *report, struct symm_backend *b)
                attribute);
         return;
     }
-    if (result == CUDA_SUCCESS) { /* the handle was made, and does not serve */
+    if (result == CUDA_SUCCESS) { /* the handle was made, but cannot be used */
         snprintf(why, sizeof(why), "%s", symm_last_error());
         proved(report, "fabric", false, "%s by a fabric handle: %.300s", step, why);
         return;
     }
     (void)b->driver->cuGetErrorName(result, &name);
-    /* A device without such handles does not lack a channel. */
+    /* A device without such handles needs no channel. */
     missing =
         report->device[0].fabric ||
-                result == CUDA_ERROR_NOT_PERMITTED /* the driver's word for that */
+                result == CUDA_ERROR_NOT_PERMITTED /* the driver's code for that */
             ? symm__imex_missing(SYMM_IMEX_FOLDER, text, sizeof(text))
             : NULL;
     proved(

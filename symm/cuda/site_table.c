@@ -28,7 +28,7 @@ static uint32_t *words_of(struct symm_site *site)
     return (uint32_t *)(void *)site; /* the tag is the first */
 }
 
-/* The slot that has the tag, else an empty one, else the one that must make room. */
+/* The slot that has the tag, else an empty one, else the one that is replaced. */
 static struct symm_site *place_of(struct symm_control *control, uint32_t tag)
 {
     struct symm_site *empty = NULL;
@@ -112,7 +112,7 @@ void symm__cuda_site_tell(const symm_team *team, uint32_t tag)
                   symm_last_error());
 }
 
-/* Looks for a rank's site among those that were told. */
+/* A search for a rank's site among those that were reported. */
 struct search {
     int rank;
     uint32_t tag;

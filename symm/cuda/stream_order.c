@@ -16,8 +16,8 @@ static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
     return (uintptr_t)&cuda->state->failed[16 * channel];
 }
 
-/* The team that runs the kernels: of a team over several hosts its part on this host, which fails
- * with it. */
+/* The team that runs the kernels: for a team over several hosts its local team, which fails with
+ * it. */
 static symm_team *own_of(symm_team *team)
 {
     return team->hierarchy && team->hierarchy->local_team ? team->hierarchy->local_team

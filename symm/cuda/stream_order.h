@@ -35,13 +35,14 @@ symm_status symm__cuda_follow_begin(symm_team *team,
                                     void *stream, uint32_t mark,
                                     struct symm_cuda_args *args,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
-/* After it. launched: the call is the stream's last one now. */
+/* After the launch. launched: the call is now the stream's last one. */
 void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched);
 /* For operations that are no kernels of the library (copy engine, an engine's): if the call
  * before is another team's, this puts a kernel on the stream that reads its marks. */
 symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
-/* The team ends: no call follows it any more, and no launch still reads its state. */
+/* To be called when a team ends: afterwards no call follows the team's, and no launch reads its
+ * state. */
 void symm__cuda_follow_forget(struct symm_cuda_team *cuda);
 
 #endif

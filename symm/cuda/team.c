@@ -44,8 +44,8 @@ static void fill_words(void *channel, int ranks, const uint64_t calls[2],
             *word++ = row < 2 ? calls[row] : rounds[row % 2];
 }
 
-/* Fills a fresh pad: all members have finished the call and the round, with tag 0. So no word of
- * it is awaited or a cancelled arrival, wherever counting begins. */
+/* Fills a fresh pad: all members have finished the call and the round, with tag 0. So no word in
+ * it looks like an awaited or a cancelled arrival, wherever counting begins. */
 static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
 {
     const bool wide = team->local_size > SYMM_FEW_RANKS;
@@ -55,7 +55,7 @@ static symm_status fill_pad(symm_team *team, uint32_t call, uint32_t round)
     uint64_t calls[2], rounds[2];
     symm_status status = SYMM_OK;
 
-    if (wide && team->spans) { /* its kernels are those of its parts */
+    if (wide && team->spans) { /* its local teams run the kernels */
         free(words);
         return SYMM_OK;
     }
@@ -281,7 +281,7 @@ static symm_status count_calls(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 }
 
 /* Waits until no kernel uses the team's memory; each kernel ends by its own deadline. Only the
- * device can tell: the counters show that a call has begun, and its stream may be gone. Freeing
+ * device knows that: the counters show that a call has begun, and its stream may be gone. Freeing
  * the memory would wait as well, but peers must learn of the team's end before. */
 static bool drain(symm_team *team, uint32_t calls[SYMM_CHANNELS])
 {
@@ -309,7 +309,8 @@ static void write_final_arrivals(symm_team *team, const uint32_t calls[SYMM_CHAN
     if (team->local_size > SYMM_FEW_RANKS && team->spans) /* it has no words */
         return;
     for (int p = 0; p < team->local_size && status == SYMM_OK; p++) {
-        if (p == team->local_rank || !team->pad[p]) /* not mapped: it never began */
+        /* not mapped: the member has not begun */
+        if (p == team->local_rank || !team->pad[p])
             continue;
         for (int c = 0; c < SYMM_CHANNELS && status == SYMM_OK; c++) {
             uint32_t next = calls[c] + 1;

@@ -296,8 +296,9 @@ struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int place,
 {
     const struct symm_cuda_team *cuda = team->cuda;
 
+    /* kernels count their ends in the own words, even if no peer has mapped them */
     if (!cuda->tokens[place] || (!cuda->tokens_shared && place != team->local_rank))
-        return NULL; /* kernels count their ends in the own words, whoever else has them */
+        return NULL;
     *device = (struct symm_cuda_words *)(uintptr_t)cuda->tokens[place]->device;
     return cuda->tokens[place]->host;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * watchdog.c - a thread that ends waits on the device for a peer that does not come. Such waits
+ * watchdog.c - a thread that ends waits on the device for a peer that does not arrive. Such waits
  * are those of kernels, and those of streams for copy-engine puts. No host call polls for them.
  *
  * Every few milliseconds it polls each team of its context: the kernels' error record, the
@@ -178,7 +178,7 @@ static void wait_list(struct symm_cuda_launcher *launcher, struct symm_cuda_wait
     pthread_mutex_unlock(&launcher->lock);
 }
 
-/* What symm__engine_divisible asks. */
+/* Counts for symm__engine_divisible. */
 static void count_pending(struct symm_cuda_wait *wait, bool captured)
 {
     struct symm_team_engine *te = wait->team->engine;
@@ -221,7 +221,7 @@ symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream 
     return SYMM_OK;
 }
 
-/* The call has left the engine. keeps: its operation is still to be watched. */
+/* To be called when the call has left the engine. keeps: its operation must still be polled. */
 static void wait_leave(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
                        bool keeps)
 {
@@ -279,7 +279,7 @@ static symm_status wait_timeout(const struct symm_cuda_wait *wait)
                            symm__site_name_text(wait->site, where, sizeof(where)));
 }
 
-/* A call that is in the engine, and may never return by itself. */
+/* Polls a call that is in the engine, and may never return by itself. */
 static void poll_inside(struct symm_cuda_launcher *launcher,
                         struct symm_cuda_wait *wait, double now)
 {

@@ -5,11 +5,11 @@
  *
  * Making a handle takes an event and a word from pools (work_pool.c), and waits for nothing. A
  * handle may be released while its call runs. Beside its launch a call with a handle
- * costs two calls of the driver: is the stream captured, and the event's record. Both are made in
- * the current context, as the launch is, or in the rank's own if the current one does not know the
- * stream. Every query of an event is made in relaxed capture mode, so that captures of other
- * threads go on. A handle that is made during a capture has no outcome of its own: its event is
- * part of the graph, and the call runs at each replay, or never.
+ * costs two calls of the driver: the query whether the stream is captured, and the event's
+ * record. Both are made in the current context, as the launch is, or in the rank's own if the
+ * current one does not know the stream. Every query of an event is made in relaxed capture mode,
+ * so that captures of other threads go on. A handle that is made during a capture has no outcome
+ * of its own: its event is part of the graph, and the call runs at each replay, or never.
  */
 #include <sched.h>
 #include <stdlib.h>

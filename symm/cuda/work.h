@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * work.h - what the files of handles share: work.c makes and queries handles, work_pool.c has
- * the pools of their events and words, work_notify.c reports ends that no thread asks for.
+ * the pools of their events and words, work_notify.c reports ends that no thread polls for.
  *
  * launcher->pool guards lists and fields; it is never held while a failure is explained.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * work_notify.c - the ends of calls that no thread asks for: notifications of handles, and the
+ * work_notify.c - the ends of calls that no thread polls for: notifications of handles, and the
  * end of their team, which completes all of them.
  *
  * Handles with notifications are awaited: the context's notifier polls them (core/notifier.h), the
@@ -21,7 +21,8 @@
 
 /* ---- Notifications: see core/notifier.h -------------------------------------------- */
 
-/* Gives the fresh ones their places, mostly at the end. With the pool's lock and `polling`. */
+/* Inserts fresh handles into the awaited list, mostly at its end. With the pool's lock and
+ * `polling`. */
 static void await_insert(struct symm_cuda_launcher *launcher)
 {
     struct symm_cuda_work *work;
@@ -53,7 +54,7 @@ static void await_remove(struct symm_cuda_launcher *launcher,
         launcher->awaited_end = at;
 }
 
-/* Of a work that is done. With the pool's lock. */
+/* Posts the notifications of a work that is done. With the pool's lock. */
 static void post(struct symm_cuda_work *work)
 {
     symm__notifier_post(&work->head.ctx->notifier, work->notifications, work->status,
