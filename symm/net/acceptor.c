@@ -29,7 +29,7 @@ void symm__acceptor_drop(struct symm_acceptor *acceptor, struct symm_guest *gues
     guest->fd = -1;
 }
 
-/* Frees what was dropped or taken over. */
+/* Frees guests that were dropped or taken over. */
 static void sweep(struct symm_acceptor *acceptor)
 {
     size_t kept = 0;
@@ -84,7 +84,7 @@ void symm__acceptor_spare(struct symm_acceptor *acceptor, struct symm_guest *gue
     guest->group = group;
 }
 
-/* Is there a place for one more, or one whose guest may go? */
+/* Is there a free place, or a guest that may be dropped? */
 static bool has_room(struct symm_acceptor *acceptor)
 {
     const struct symm_guest *oldest;
@@ -101,7 +101,7 @@ static bool has_room(struct symm_acceptor *acceptor)
     return false;
 }
 
-/* One more has arrived. */
+/* Drops guests until there is room: one more has arrived. */
 static void make_room(struct symm_acceptor *acceptor)
 {
     if (acceptor->count < acceptor->most)
@@ -119,7 +119,7 @@ static void hear(struct symm_acceptor *acceptor, struct symm_guest *guest)
         refuse(acceptor, guest, why);
 }
 
-/* accept4 has failed. */
+/* Handles a failed accept4. */
 static int fall_short(struct symm_acceptor *acceptor, int error)
 {
     struct symm_guest *oldest = oldest_of(acceptor, -1);
@@ -132,7 +132,8 @@ static int fall_short(struct symm_acceptor *acceptor, int error)
     return error;
 }
 
-/* Most strangers have spoken, or gone, when they are accepted: they cost no place. */
+/* Most strangers have already sent something, or hung up, when they are accepted: they take no
+ * place. */
 static int accept_some(struct symm_acceptor *acceptor)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE && !acceptor->over && has_room(acceptor); i++) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * acceptor.h - a listener and the connections that have not proved themselves yet, most of
- * which may be strangers'.
+ * acceptor.h - a listener, and its connections that have not proved themselves yet. Most of these
+ * may be from strangers.
  *
  * All are polled together, and none is waited for. Guarantees: at most `most` are kept. When
- * there are more, or descriptors are short, the oldest that is not spared goes. One end's
- * connections that are spared are at most SYMM_ACCEPTOR_GROUP: then the oldest of them goes,
- * since an end that connects again has closed its earlier tries. Each has `seconds` to
- * prove itself. At most SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
+ * there are more, or descriptors are short, the oldest that is not spared is dropped. At most
+ * SYMM_ACCEPTOR_GROUP connections of one end are spared: then the oldest of them is dropped,
+ * since an end that connects again has closed its earlier tries. Each has `seconds` to prove
+ * itself. At most SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
  */
 #ifndef SYMM_NET_ACCEPTOR_H
 #define SYMM_NET_ACCEPTOR_H
@@ -34,7 +34,8 @@ struct symm_acceptor {
     int listener; /* does not block; borrowed */
     size_t most, guest_bytes;
     double seconds; /* for a connection to prove itself */
-    double keep;    /* so long no other takes its place: then accepting waits */
+    /* during this time no other takes its place; accepting waits instead */
+    double keep;
     /* A guest has sent something, or hung up. NULL: go on, or `fd` was taken over; else
      * why the guest is to be dropped; "": not reported. */
     const char *(*hear)(void *user, struct symm_guest *guest);
@@ -42,7 +43,7 @@ struct symm_acceptor {
                     bool last);                         /* last: no more are reported */
     void (*gone)(void *user, struct symm_guest *guest); /* before a drop; or NULL */
     void *user;
-    bool over; /* set at any time: no more are heard or accepted */
+    bool over; /* may be set at any time: then nothing more is read or accepted */
     /* The acceptor's own. */
     struct symm_guest **guests; /* oldest first */
     size_t count;
@@ -56,16 +57,16 @@ bool symm__acceptor_open(struct symm_acceptor *acceptor);
 void symm__acceptor_close(struct symm_acceptor *acceptor);
 /* Fills 1 + acceptor->count polls, and returns how many. */
 size_t symm__acceptor_watch(struct symm_acceptor *acceptor, struct pollfd *polls);
-/* When to serve without an event. */
+/* The time at which to call symm__acceptor_serve without an event. */
 double symm__acceptor_due(const struct symm_acceptor *acceptor);
 /* Serves what poll found in the same polls, and what is overdue; accepts. Returns 0, or why
  * no connection can be accepted though there is none to drop: an errno. */
 int symm__acceptor_serve(struct symm_acceptor *acceptor, const struct pollfd *polls,
                          size_t count);
-/* The guest has proved itself as that end (>= 0), as far as it is known. */
+/* To be called when the guest has proved, as far as is known, that it is that end (>= 0). */
 void symm__acceptor_spare(struct symm_acceptor *acceptor, struct symm_guest *guest,
                           int group);
-/* Not reported. The guest's memory lasts until the end of symm__acceptor_serve. */
+/* Drops the guest without a report. Its memory lasts until the end of symm__acceptor_serve. */
 void symm__acceptor_drop(struct symm_acceptor *acceptor, struct symm_guest *guest);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * address.h - addresses of TCP: from text, listening at one, connecting to one.
  *
- * Nothing here waits, but symm__address_parse for a name server where names are allowed.
+ * Nothing here waits, except symm__address_parse, where names are allowed, for a name server.
  * Descriptors are CLOEXEC and do not block.
  */
 #ifndef SYMM_NET_ADDRESS_H
@@ -37,7 +37,7 @@ void symm__address_take(const struct symm_address *address, uint16_t *family,
 /* "10.0.0.1:4242", "[fe80::1]:4242"; returns text. */
 const char *symm__address_text(const struct symm_address *address, char *text,
                                size_t bytes);
-/* A listener, or -1: errno. Port 0: any; `address` gets the one that it was. */
+/* A listener, or -1: errno. Port 0: any; `address` gets the port that was chosen. */
 int symm__address_listen(struct symm_address *address);
 /* The same at a port from low to high that is free; errno EADDRINUSE: none is. low 0: any. */
 int symm__address_listen_among(struct symm_address *address, int low, int high);
@@ -45,7 +45,7 @@ int symm__address_listen_among(struct symm_address *address, int low, int high);
 void symm__address_any(struct symm_address *address);
 /* A socket that connects, or -1: errno. It is writable once symm__connect_error has a result. */
 int symm__address_connect(const struct symm_address *address);
-/* How connecting has ended: 0, or an errno. */
+/* The outcome of connecting: 0, or an errno. */
 int symm__connect_error(int fd);
 
 #endif

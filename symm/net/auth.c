@@ -99,7 +99,7 @@ void symm__auth_key(const struct symm_auth_protocol *protocol,
     memcpy(key, tag.bytes, SYMM_SIPHASH_KEY);
 }
 
-/* Reads towards a message of so many bytes. ASKED: it is here. */
+/* Reads bytes of a message of that length. ASKED: it is complete. */
 static enum symm_auth_said take(const struct symm_auth_protocol *protocol,
                                 struct symm_auth *auth, int fd, size_t bytes)
 {

@@ -11,13 +11,13 @@
  *     finish     of the end that connects: it keeps the connection, too
  *
  * The key is never sent. A handshake's own hash distinguishes ends from strangers by the first
- * message, so that strangers hold no state until they have spoken. A recorded handshake is
- * found by its nonce (symm__auth_is_new), and no other message is of use a second time. The
- * end that connects may try again whenever the connection is lost before `confirm`. The other
- * end counts the connection only after `finish`, so that neither end adopts it alone. A
- * stranger whose magic is right gets an answer before it is refused, which shows it what does
- * not fit. Magic and version are looked at before the rest has come: in another version the rest may
- * be shorter. Nothing here waits.
+ * message, so that strangers take no state before that. A recorded handshake is recognised by its
+ * nonce (symm__auth_is_new), and no other message is of use a second time. The end that connects
+ * may try again whenever the connection is lost before `confirm`. The other end counts the
+ * connection only after `finish`, so that neither end adopts it alone. A stranger whose magic is
+ * right gets an answer before it is refused, which shows it what does not fit. Magic and version
+ * are checked before the rest has arrived: in another version the rest may be shorter. Nothing
+ * here waits.
  */
 #ifndef SYMM_NET_AUTH_H
 #define SYMM_NET_AUTH_H
@@ -36,7 +36,7 @@ struct symm_auth_protocol {
     const uint8_t *key; /* SYMM_SIPHASH_KEY bytes: borrows */
 };
 
-/* What both ends say first; in network byte order. */
+/* What both ends send first; in network byte order. */
 struct symm_auth_handshake {
     uint32_t magic, version;
     uint32_t from;  /* the end's number */
@@ -98,10 +98,10 @@ bool symm__auth_answer(const struct symm_auth_protocol *protocol,
 /* Reads what has arrived, and sends what follows from it. */
 enum symm_auth_said symm__auth_hear(const struct symm_auth_protocol *protocol,
                                     struct symm_auth *auth, int fd);
-/* Has no handshake with this nonce come before? Then the nonce is kept. */
+/* Is this the first handshake with this nonce? Then the nonce is kept. */
 bool symm__auth_is_new(struct symm_auth_nonces *nonces,
                        const struct symm_auth_handshake *handshake);
-/* After DONE: a key for what follows, of this connection alone. */
+/* After DONE: a key for the packets that follow, of this connection alone. */
 void symm__auth_key(const struct symm_auth_protocol *protocol,
                     const struct symm_auth *auth, uint8_t key[SYMM_SIPHASH_KEY]);
 

@@ -17,7 +17,8 @@ bool symm__interface_fits(const char *list, const char *name)
     list += whole;
     while (*list && !found) {
         size_t length = strcspn(list, ",");
-        size_t port = strcspn(list, ":,"); /* NCCL allows a port, which is not for us */
+        /* NCCL allows a port, which is not used here */
+        size_t port = strcspn(list, ":,");
 
         length = port < length ? port : length;
         found = length > 0 && strncmp(list, name, length) == 0 &&
@@ -28,7 +29,7 @@ bool symm__interface_fits(const char *list, const char *name)
     return found != but;
 }
 
-/* How good an address is: 0: of no use. */
+/* The preference of an address; 0: it cannot be used. */
 static int worth(const struct ifaddrs *at)
 {
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(void *)at->ifa_addr;

@@ -172,9 +172,8 @@ enum symm_seqpacket symm__seqpacket_recv(int fd, const struct iovec *parts,
             *bytes = (size_t)got;
             return wire_judge(&message, (size_t)got, fds, fds_max, fds_count);
         }
-        /* A peer that closes with unread packets resets the connection. The kernel
-           tells that first, once; what the peer sent (why it left, say) can still be
-           read. */
+        /* A peer that closes with unread packets resets the connection. The kernel reports that
+         * first, once; what the peer sent (why it ended, for example) can still be read. */
         if (errno == ECONNRESET && !reset) {
             reset = true;
             continue;
@@ -191,7 +190,7 @@ enum symm_seqpacket symm__seqpacket_peek(int fd, void *head, size_t head_bytes,
     bool reset = false;
     *bytes = 0;
     for (;;) {
-        /* Without a control buffer no descriptor is installed by the look. */
+        /* Without a control buffer this peek installs no descriptor. */
         ssize_t got = recv(fd, head, head_bytes, MSG_PEEK | MSG_DONTWAIT);
         if (got > 0) {
             *bytes = (size_t)got;

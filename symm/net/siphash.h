@@ -2,11 +2,11 @@
 /*
  * siphash.h - SipHash-2-4 (Aumasson, Bernstein 2012) with its tag of 128 bits: a keyed hash.
  *
- * What a job's secret is used for on a network: a process that knows it proves so without
- * showing it (a nonce of each side is hashed), and each message carries a hash that only the
- * two ends can make. It protects against strangers who connect, send or alter messages. It does not
- * hide what is sent, and nothing protects an engine's own traffic. A forger's chance is 2^-128
- * a try, and a connection ends at the first wrong one.
+ * A job's secret is used as the key on a network: a process that knows it proves that without
+ * showing it (a nonce of each side is hashed), and each message carries a hash that only the two
+ * ends can make. It protects against strangers who connect, send or alter messages. It does not
+ * hide what is sent, and nothing protects an engine's own traffic. A forger's chance is 2^-128 a
+ * try, and a connection ends at the first wrong one.
  */
 #ifndef SYMM_NET_SIPHASH_H
 #define SYMM_NET_SIPHASH_H
@@ -19,7 +19,7 @@
 #define SYMM_SIPHASH_KEY 16 /* bytes */
 #define SYMM_SIPHASH_TAG 16
 
-/* What a hash comes to; the same bytes on each machine. A key may be made of it. */
+/* The result of a hash; the same bytes on each machine. It may be used as a key. */
 struct symm_siphash_tag {
     uint8_t bytes[SYMM_SIPHASH_TAG];
 };
@@ -133,7 +133,7 @@ static inline struct symm_siphash_tag symm__siphash(const uint8_t *key,
     return symm__siphash_end(&hash);
 }
 
-/* Takes as long for each tag: how many bytes of a forged one are right does not show. */
+/* Takes the same time for each tag: it does not show how many bytes of a forged tag are right. */
 static inline bool symm__siphash_equal(const struct symm_siphash_tag *a,
                                        const struct symm_siphash_tag *b)
 {

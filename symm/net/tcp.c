@@ -15,7 +15,7 @@
 #include "util/clock.h"
 
 #define TCP_MAGIC      0x53594d54u /* "SYMT" */
-#define SILENT_SECONDS 30 /* until a host that says nothing is taken for gone */
+#define SILENT_SECONDS 30 /* until a host that does not answer is taken for gone */
 
 static void set_options(int fd)
 {
@@ -69,7 +69,7 @@ static struct symm_siphash_tag packet_hash(const struct symm_tcp *tcp, uint8_t s
     return symm__siphash_end(&hash);
 }
 
-/* errno after a send or recv that moved nothing. */
+/* The result for errno after a send or recv that moved nothing. */
 static enum symm_seqpacket what_now(void)
 {
     if (errno == EAGAIN || errno == EWOULDBLOCK)

@@ -2,10 +2,10 @@
 /*
  * tcp.h - packets over a TCP connection to a rank on another host.
  *
- * To peer.c it is what a SOCK_SEQPACKET socket is (seqpacket.h), but for descriptors: a
- * packet goes and comes whole. One that has been taken for sending may still lie here in
- * part: `owes` says so, `flush` sends what goes. Each packet carries a keyed hash over its
- * number and bytes; a packet that is damaged, repeated, left out or too long ends the
+ * It is used as a SOCK_SEQPACKET socket is (seqpacket.h), but without descriptors: a packet is
+ * sent and received whole. A packet that was accepted for sending may still be here in part:
+ * `owes` tells that, `flush` sends what the socket takes. Each packet carries a keyed hash over
+ * its number and bytes; a packet that is damaged, repeated, left out or too long ends the
  * connection (SYMM_SEQPACKET_CUT), for good.
  *
  * Sending may happen on any thread, receiving on one at a time.
@@ -41,7 +41,7 @@ struct symm_tcp {
 };
 
 /* key: known to both ends only. fd: connected and non-blocking. The connection ends when the
- * other host says nothing for half a minute. NULL: no memory. */
+ * other host does not answer for half a minute. NULL: no memory. */
 struct symm_tcp *symm__tcp_create(int fd, const uint8_t *key, bool higher);
 void symm__tcp_destroy(struct symm_tcp *tcp); /* NULL allowed; fd stays */
 
