@@ -87,7 +87,7 @@ static void buffer_remove(symm_buffer *buffer)
     if (buffer->registration)
         symm__registered_remove(buffer);
     else if (buffer->planned)
-        ; /* its bytes are the arena's */
+        ; /* its bytes belong to the arena */
     else if (!buffer->shared || symm__heap_free(&team->heap, buffer->offset) != SYMM_OK)
         symm__heap_discard(&team->heap, buffer->offset);
     free(buffer);
@@ -141,7 +141,7 @@ err_overflow:
         (long long)shape[d], (long long)stride[d], d, ndim, symm_dtype_name(dtype));
 }
 
-/* A call site's second and later call. */
+/* Holds the buffer again: a call site's second or later call. */
 static symm_status hold_again(symm_buffer *buffer, size_t bytes, symm_dtype dtype)
 {
     if (buffer->held)
@@ -160,7 +160,7 @@ static symm_status hold_again(symm_buffer *buffer, size_t bytes, symm_dtype dtyp
     return SYMM_OK;
 }
 
-/* In the arena, which lies there already; two such buffers may share bytes. */
+/* Places the buffer in the arena, which is reserved already; two such buffers may share bytes. */
 static symm_status place_planned(symm_team *team, const symm_plan_buffer *place,
                                  symm_buffer *buffer)
 {

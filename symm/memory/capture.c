@@ -50,7 +50,7 @@ symm_status symm_team_capture_begin(symm_team *team)
     return status;
 }
 
-/* The exchange that tells whether all could map all. With the context locked. */
+/* The exchange that reports whether all could map all. With the context locked. */
 static symm_status agree(symm_team *team, symm_status mine)
 {
     struct symm_oob_message *acks = team->ctx->room.acks;
@@ -91,7 +91,7 @@ static symm_status end(symm_team *team, const char *why, bool *ended)
     return status;
 }
 
-/* Calls that are under way may use memory that a peer has released. */
+/* Unmaps released memory once the calls under way that may use it have ended. */
 static void sweep(symm_team *team)
 {
     team->ctx->device_ops->settle(team->ctx);
@@ -100,7 +100,7 @@ static void sweep(symm_team *team)
     pthread_mutex_unlock(&team->ctx->lock);
 }
 
-/* Others may wait for this rank in any call of the team: they learn why it does not come. */
+/* Fails the team with the reason: others may wait for this rank in any call of the team. */
 static symm_status fail_abandoned(symm_team *team, const char *why)
 {
     char sentence[SYMM_ERROR_BYTES];
@@ -155,7 +155,7 @@ symm_status symm_team_capture_abandon(symm_team *team, const char *why)
 
     if (status == SYMM_OK)
         status = finish(team, __func__, why ? why : "");
-    /* The bracket's own outcome, not a failure of the team. */
+    /* This is the bracket's outcome, not a failure of the team. */
     if (status == SYMM_ERR_ABORTED && symm__team_failed(team) == SYMM_OK)
         return SYMM_OK;
     return status;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * heap_dump.c - a heap as text: JSON of our own, or the pickle that pytorch.org/memory_viz
- * shows.
+ * heap_dump.c - a heap as text: JSON, or the pickle that pytorch.org/memory_viz shows.
  *
  * Guarantees: an error of the descriptor is reported, also the last one.
  * Refuses: unknown formats.
@@ -202,7 +201,7 @@ static void write_json(struct symm_emit *emit, int rank,
 
 /*
  * The viewer computes addresses by adding up the sizes of a segment's blocks and draws
- * a block inside one segment: so its blocks are our parts.
+ * a block inside one segment: so a part here is a block there.
  */
 
 /* One frame; the viewer shows it as "world:0:alloc_id 17". */

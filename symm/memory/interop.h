@@ -5,7 +5,7 @@
 
 #include "symm/symm.h"
 
-/* PyTorch's functions find the team no longer; false: it was not bound. */
+/* Unbinds the team from PyTorch's functions; false: it was not bound. */
 bool symm__interop_forget(const symm_team *team);
 
 #endif

@@ -172,7 +172,7 @@ void symm__plan_close(symm_team *team)
     use_plan(team, NULL);
 }
 
-/* Sites by name, and on each channel whose turn it is after whom, around the circle. */
+/* Lists sites by name and, for each channel, the cyclic order of its ops. */
 static bool list_sites(struct symm_team_plan *plan)
 {
     const int count = plan->plan->op_count;
@@ -211,8 +211,8 @@ static symm_status read_check(bool *checks)
                       strlen(value) > 40 ? "..." : "");
 }
 
-/* What ranks need of a caller's plan, to keep: by way of its text, so that what is kept is
- * what a file would have given. */
+/* Copies what ranks need of a caller's plan. The copy goes by the plan's text, so it equals a
+ * plan read from a file. */
 static symm_status copy_plan(const symm_plan *plan, const char *name, symm_plan **copy)
 {
     symm_plan run = *plan;
@@ -332,7 +332,7 @@ static symm_status plan_place(symm_team *team, struct symm_team_plan *plan)
         plan_free(old);
     else if (old && symm__heap_alloc(&team->heap, old->plan->arena_bytes, 0,
                                      &old->arena) != SYMM_OK)
-        symm__plan_close(team); /* its hole was there a moment ago: never */
+        symm__plan_close(team); /* cannot happen: its hole was there a moment ago */
     else if (old)
         use_plan(team, old);
     return status;

@@ -2,12 +2,13 @@
 /*
  * rendezvous.c - compares all ranks' buffers; if they agree, every rank maps every rank's.
  *
- * Each rank sends a digest of its manifest (its live buffers in order of offset; of the
- * registered ones those that are new) beside its new segments. Equal digests: segments are mapped, freed bytes may be reused. Different
- * digests: the manifests themselves are exchanged and every rank names the same first
- * differing entry and the rank that differs from most. Nothing changes then: the ranks may
- * free the wrong buffers and make the call again. A loaded plan is an entry, too, with its
- * hash: it holds from the rendezvous on that has found it on all ranks.
+ * Each rank sends a digest of its manifest beside its new segments. The manifest has its live
+ * buffers in order of offset, and of the registered ones those that are new. Equal digests:
+ * segments are mapped, freed bytes may be reused. Different digests: the manifests themselves are
+ * exchanged and every rank names the same first differing entry and the rank that differs from
+ * most. Nothing changes then: the ranks may free the wrong buffers and make the call again. A
+ * loaded plan is an entry, too, with its hash: it is in force from the first rendezvous that finds
+ * it on all ranks.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@
 #include "util/hash.h"
 #include "util/status.h"
 
-/* Between digests_agree and rendezvous only: no status, the manifests will give the reason. */
+/* Between digests_agree and rendezvous only: no public status, since the manifests will give the
+ * reason. */
 #define DIFFERENT ((symm_status)1)
 
 #define PLAN_DTYPE (-1) /* of an entry that is a plan's arena; its alloc_id: the hash */
@@ -144,7 +146,7 @@ static const char *entry_text(const struct wire_entry *entry, char *text, size_t
     return text;
 }
 
-#define KINDS 64 /* different entries that are counted, plans that are told apart */
+#define KINDS 64 /* different entries that are counted, plans that are distinguished */
 
 /* The member whose entry most others share; at a tie the lower rank's counts. Entries that
  * first come after KINDS different ones do not count. */
@@ -360,8 +362,8 @@ static symm_status rendezvous(symm_team *team)
 }
 
 /*
- * A rank did not take part, and the team has failed. The best reason is in a member's record,
- * then by a process that has died: a peer that hung up may have left because of it.
+ * A rank did not take part, and the team has failed. The best reason is in a member's record, the
+ * next best is a process that has died: a peer that hung up may have ended because of that death.
  */
 symm_status symm__rendezvous_failed(symm_team *team, const char *what,
                                     symm_status status)

@@ -50,15 +50,15 @@ const symm_plan_buffer *symm__plan_buffer(const symm_team *team, uint64_t alloc_
 /* plan_site.c */
 /* The op of this site in a plan that holds for the team; NULL: none. */
 const struct symm_plan_site *symm__plan_find(const symm_team *team, const char *site);
-/* Is it the op's turn? SYMM_ERR_INVALID names the one whose turn it is. */
+/* Is it the op's turn? SYMM_ERR_INVALID names the op whose turn it is. */
 symm_status symm__plan_expect(const struct symm_plan_site *site) SYMM_MUST_CHECK;
 /* SYMM_ERR_INVALID: the call's input is more than the op's bound. */
 symm_status symm__plan_too_large(const struct symm_plan_site *site, const char *what,
                                  size_t bytes) SYMM_MUST_CHECK;
 /* The op was issued: its turn is over. */
 void symm__plan_advance(const struct symm_plan_site *site);
-/* Memory of a plan that is checked is for the plan's own calls, but for buffers that are live
- * always on bytes of their own. `site` may be NULL. */
+/* With SYMM_CHECK=plan: fails for a call that is not the plan's on memory of its arena, except on
+ * buffers that are always live on bytes of their own. `site` may be NULL. */
 symm_status symm__plan_refuse(const symm_team *team, const char *what, const char *site,
                               const void *ptr) SYMM_MUST_CHECK;
 /* The bytes that op index `i` of those it frees had; false: there is no i-th. */

@@ -45,7 +45,7 @@ static void append(struct symm_recorder *recorder,
         segment->events[segment->count++] = *event;
 }
 
-/* The period that ends now is one more of the first one's kind. */
+/* Compares the period that ends now with the first one. */
 static void compare_period(struct symm_recorder *recorder)
 {
     const struct symm_record_segment *a = &recorder->period, *b = &recorder->current;
@@ -75,7 +75,8 @@ void symm__record_period(struct symm_recorder *recorder, const symm_team *team)
     index = recorder->team_of[team->slot];
     if (recorder->periods == 0)
         recorder->period_team = index;
-    if (index == recorder->period_team) { /* calls of other teams say the same again */
+    /* calls on other teams mark the same period */
+    if (index == recorder->period_team) {
         if (recorder->periods < 2) {
             *(recorder->periods == 0 ? &recorder->head : &recorder->period) =
                 recorder->current;
@@ -101,7 +102,7 @@ static void refer(const struct symm_recorder *recorder, const void *ptr, size_t 
     *buffer = -1;
     *at = 0;
     if (found < 0 || place->offset > symm__record_offset(recorder, ptr))
-        return; /* it begins in front of the buffer: no call of the library does */
+        return; /* begins before the buffer: no call of the library does */
     *buffer = place->buffer;
     *at = symm__record_offset(recorder, ptr) - place->offset;
 }
@@ -222,8 +223,8 @@ void symm__record_wait(const symm_work *work, const void *stream)
     if (on < 0)
         return;
     pthread_mutex_lock(&recorder->lock);
-    /* A depend is on all that stands before it: with more after the call on its stream it
-     * would say too much. Then nothing is claimed, and the plan keeps more apart. */
+    /* A depend covers all events before it: if more followed the call on its stream, it would
+     * claim too much order. Then no depend is recorded, and the plan shares less memory. */
     if (recorder->done[on] == work->record_mark)
         append_depend(recorder, symm__record_stream(recorder, stream), on);
     pthread_mutex_unlock(&recorder->lock);

@@ -45,14 +45,15 @@ uint64_t symm__record_key(void)
 
     if (!symm__option(SYMM_OPTION_RECORD))
         return 0;
+    /* getrandom failed: still different from other jobs' numbers */
     if (getrandom(&key, sizeof(key), 0) != (ssize_t)sizeof(key))
-        key = (uint64_t)getpid(); /* interrupted: still apart from other jobs' names */
+        key = (uint64_t)getpid();
     return key ? key : 1;
 }
 
 /* ---- Start and end -------------------------------------------------------------------- */
 
-/* The folder is made if only its last part is missing. */
+/* Sets the file's name. The folder is made if only its last part is missing. */
 static symm_status name_file(struct symm_recorder *recorder, const char *folder)
 {
     struct stat is;
@@ -144,7 +145,8 @@ symm_status symm__record_open(symm_ctx *ctx, uint64_t job)
     for (int s = 0; s < SYMM_MAX_TEAMS; s++)
         recorder->team_of[s] = -1;
     status = name_file(recorder, folder);
-    if (status == SYMM_OK) /* what cannot be written is found now, not at the end */
+    /* so that a file that cannot be written is found now, not at the end */
+    if (status == SYMM_OK)
         status = symm__record_write(recorder, false);
     if (status != SYMM_OK) {
         recorder_free(recorder);
@@ -235,7 +237,7 @@ symm_status symm_record_period(symm_team *team)
     return SYMM_OK;
 }
 
-/* Has the recorder's context, or an event of it, this stream? With the list locked. */
+/* Does the recorder's context have this stream, or one of its events? The list is locked. */
 static bool knows(struct symm_recorder *recorder, const void *stream)
 {
     bool found = stream && symm__stream_index(recorder->ctx, stream) >= 0;

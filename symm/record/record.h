@@ -6,9 +6,9 @@
  * symm_record_period cuts the events into segments, of which three are kept: those before
  * the first period, the first whole period, and those since the last cut. Every later
  * period is compared with the first one and dropped, so memory does not grow with time.
- * The file is written by symm_finalize; until then it says that it is not complete. Nothing
- * here ever fails a call of the program: what cannot be recorded becomes the file's
- * `trouble`, a sentence with which the merge refuses it.
+ * symm_finalize writes the file; until then the file says that it is not complete. Nothing here
+ * ever fails a call of the program: what cannot be recorded becomes the file's `trouble`, a
+ * sentence with which the merge refuses it.
  * Without SYMM_RECORD there is no recorder, and each hook is one branch.
  */
 #ifndef SYMM_RECORD_RECORD_H
@@ -105,7 +105,7 @@ void symm__record_trouble(struct symm_recorder *recorder, const char *format, ..
     __attribute__((format(printf, 2, 3)));
 
 /* event.c: appends; each takes the lock */
-/* What an event of an all_reduce_norm's row says beside its `in` and `out`. */
+/* What an event of an all_reduce_norm's row has beside its `in` and `out`. */
 struct symm_record_norm {
     int part; /* its place in the row */
     size_t hidden;
@@ -127,18 +127,19 @@ struct symm_record_call {
     const void *stream;
     const struct symm_record_norm *norm; /* NULL: it is no all_reduce_norm */
 };
-/* One call, or the row of an all_reduce_norm, which nothing else comes between. work: NULL, or the
- * call's handle, which then remembers its place. */
+/* Records one call, or the row of an all_reduce_norm without other events between. work: NULL, or
+ * the call's handle, which gets the call's place in its stream. */
 void symm__record_calls(const struct symm_record_call *calls, int count,
                         symm_work *work);
-/* A stream waits for a handle: a depend, if nothing has followed the call on its stream. */
+/* Records that a stream waits for a handle: a depend, if nothing has followed the call on its
+ * stream. */
 void symm__record_wait(const symm_work *work, const void *stream);
 void symm__record_depend(struct symm_recorder *recorder, const void *stream,
                          const void *on);
 void symm__record_period(struct symm_recorder *recorder, const symm_team *team);
 
 /* table.c: what events refer to. These five take the lock: */
-/* Any other team; origin: "world", "shrunk", "created". */
+/* Records a team that no split has made; origin: "world", "shrunk", "created". */
 void symm__record_team(const symm_team *team, const char *origin);
 /* A split of `parent` was made, with or without a new team for this rank. */
 void symm__record_split(const symm_team *parent, const symm_team *team);

@@ -42,7 +42,7 @@ double symm__cost_at(const symm_costs_curve *curve, double bytes)
 
     if (bytes <= points[0].bytes)
         return points[0].us;
-    if (high == 0) /* all that is known is a rate */
+    if (high == 0) /* a single point: only a rate is known */
         return points[0].bytes > 0 ? points[0].us * bytes / points[0].bytes
                                    : points[0].us;
     while (high - low > 1) {
@@ -72,7 +72,7 @@ static bool has_data(const symm_costs_curve *curve, const struct symm_cost_call 
 /* How well a curve of the call fits it: its own kind of data before its own place. */
 static int fit(const symm_costs_curve *curve, const struct symm_cost_call *call)
 {
-    /* what is in place at a broadcast's root is not with the others */
+    /* a broadcast that is in place at its root is not so on the others */
     const bool in_place = call->in_place && call->collective != SYMM_PROGRAM_BROADCAST;
 
     return 2 * (curve->data == call->data) + (curve->in_place == in_place);
@@ -118,8 +118,8 @@ bool symm__cost_keep_measured(
 
 /* ---- The model ------------------------------------------------------------------------ */
 
-/* Algorithms that are not usable run only where something else has made sure that they can:
- * the switch and the engine. The engine's line is NCCL's of engine.c. */
+/* Algorithms that are not usable (those of the switch and the engine) run only where another
+ * check has found that they can. The engine's line is NCCL's of engine.c. */
 const symm_costs symm__costs_built_in = {
     .barrier_us = 1.5,
     .memory_us_per_gib = 16,
@@ -181,7 +181,7 @@ static double own_barriers_us(const symm_costs *costs, symm_algorithm algorithm)
     case SYMM_ALGORITHM_MULTIMEM_ONE_SHOT:
     case SYMM_ALGORITHM_MULTIMEM_TWO_SHOT:
         return 2 * costs->barrier_us;
-    case SYMM_ALGORITHM_TWO_SHOT_PULL: /* the one in the middle is in its line */
+    case SYMM_ALGORITHM_TWO_SHOT_PULL: /* its line contains the barrier in the middle */
         return costs->barrier_us;
     default:
         return 0;
@@ -198,7 +198,8 @@ double symm__cost_body(const symm_costs *costs, const struct symm_cost_call *cal
         us = symm__cost_at(curve, call->bytes) - own_barriers_us(costs, algorithm);
         return us > LEAST_US ? us : LEAST_US;
     }
-    if (!(line->bytes_per_us > 0)) /* forced, or a put that the table leaves out */
+    /* a forced algorithm, or a put, that the table lacks */
+    if (!(line->bytes_per_us > 0))
         line = &symm__costs_built_in.lines[algorithm];
     return line->latency_us + received(call, algorithm) / line->bytes_per_us;
 }

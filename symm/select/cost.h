@@ -6,8 +6,8 @@
  * A table has curves, each of one algorithm for one collective, kind of data, place and
  * number of ranks: microseconds by bytes. Between two points a curve is a straight line in
  * bytes, since a call takes a latency and bytes over a bandwidth; before the first point it
- * is flat, after the last it goes on as its last piece. Where one curve ends and another goes
- * on, the first was too slow to be measured further, and is no candidate from there on.
+ * is flat, after the last it goes on as its last piece. If one curve ends where another one goes
+ * on, the first algorithm was too slow to be measured further, and is no candidate beyond that.
  *
  * The model has a line for each algorithm: latency_us + bytes received / bytes_per_us, and
  * barrier_us for each of its barriers. All are pure functions of their arguments.

@@ -80,7 +80,7 @@ static int read_points(const struct table *table, const char *at,
     return count;
 }
 
-/* Does the line from the point `first` to the point `last` say what lies between them? */
+/* Do the points between `first` and `last` lie on the line between these two? */
 static bool is_line(const symm_costs_point *points, int first, int last)
 {
     const symm_costs_point *a = &points[first], *b = &points[last];
@@ -133,7 +133,7 @@ static void read_curve(struct table *table, const char *line)
     table->curve_count++;
 }
 
-/* The string at `at`; what lies after it. */
+/* Writes the string at `at`; returns what comes after it. */
 static const char *write_name(const struct table *table, const char *at)
 {
     char name[128];
@@ -159,7 +159,7 @@ static void write_machines(struct table *table, const char *key)
     fprintf(table->members, "},\n");
 }
 
-/* The algorithms that the line names, as symm_cost_line. */
+/* Writes the algorithms that the line names, as symm_cost_line. */
 static void write_lines(const struct table *table, const char *line)
 {
     for (const struct word *word = algorithms; word->name; word++) {

@@ -6,8 +6,8 @@
  * ENGINE_BYTES is where NCCL's own staging catches up with copies through the pads: all_reduce
  * on 2 H200 takes 69 us for 16 MiB (NCCL 77), 135 for 32 MiB (136), 256 for 64 MiB
  * (246). A sum of an engine is in an order of its own, so a call that demands the same
- * bits on all ranks never goes there. On the host a copy through shared memory is what
- * an engine would do as well: it gets no call that a kernel can do.
+ * bits on all ranks never goes there. On the host an engine would copy through shared memory as
+ * well: it gets no call that a kernel can do.
  */
 #include "select/select.h"
 
@@ -21,7 +21,7 @@ const char *symm__engine_objection(const struct symm_select_query *q)
         return "a barrier needs no engine: symmetric memory reaches all ranks";
     if (q->engine_objection)
         return q->engine_objection;
-    /* NCCL writes what comes while it reads what goes. */
+    /* NCCL writes the output while it still reads the input. */
     if (q->cuda && q->overlap &&
         (q->kind == SYMM_KIND_ALL_TO_ALL || q->kind == SYMM_KIND_REDUCE_SCATTER))
         return "the engine has no all_to_all or reduce_scatter in place; give another "

@@ -32,7 +32,8 @@ static const char *pull_objection(const struct symm_select_query *q)
                : "in place a peer could still read what is overwritten; copy_in can";
 }
 
-/* What stores into peers' outputs cannot do; sums also read their inputs. */
+/* Why an algorithm that stores into peers' outputs cannot do the call; sums also read peers'
+ * inputs. */
 static const char *inplace_objection(const struct symm_select_query *q)
 {
     if (q->kind == SYMM_KIND_ALL_REDUCE && (!q->in_symmetric || !q->out_symmetric))
@@ -185,7 +186,7 @@ static bool cheapest(const struct symm_select_query *q,
     return found;
 }
 
-/* The least by the model but for the algorithm that was chosen. */
+/* The cheapest by the model, except the algorithm that was chosen. */
 static void least_by_model(const struct symm_select_query *q, const symm_costs *costs,
                            enum symm_algorithm chosen, struct symm_estimate *estimate)
 {
@@ -251,8 +252,8 @@ symm_status symm__choose(const struct symm_select_query *q,
 /* ---- Calls of a plan ------------------------------------------------------------------ */
 
 /*
- * Does `other` touch no more of the ranks' memory than `planned`, and does it make the order
- * that the plan took for granted? The plan may have left out barriers that others would miss.
+ * Does `other` touch no more of the ranks' memory than `planned`, and does it order accesses as
+ * the plan assumes? The plan may have left out barriers that another algorithm needs.
  */
 static bool may_replace(enum symm_algorithm planned, enum symm_algorithm other)
 {
@@ -278,8 +279,8 @@ static bool may_replace(enum symm_algorithm planned, enum symm_algorithm other)
     }
 }
 
-/* The plan's algorithm or, where this backend or this call cannot have it (no multicast, no
- * such kernel, too little scratch, private memory), the first that may replace it. */
+/* The plan's algorithm or, where this backend or this call cannot use it (no multicast, no such
+ * kernel, too little scratch, private memory), the first that may replace it. */
 static struct symm_selection substitute(const struct symm_select_query *q,
                                         enum symm_algorithm planned)
 {
@@ -340,7 +341,7 @@ symm_status symm__choose_planned(const struct symm_select_query *q,
         if (status != SYMM_OK)
             return status;
     }
-    /* Reads of peers that a barrier in the middle would have ordered before the end. */
+    /* Its barrier in the middle would have ordered reads of peers before the end. */
     if (algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL &&
         answer->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL)
         *barriers |= SYMM_BARRIER_EXIT;
@@ -372,8 +373,8 @@ symm_status symm__choose_norm(const struct symm_select_query *q,
     return symm__choose(&sum, answer);
 }
 
-/* A fused kernel where there is one, since pushes touch no peer's arrays; else an all_reduce that
- * the plan is right with. The rest then overwrites input or output: where peers touch these, the
+/* A fused kernel where there is one, since pushes touch no peer's arrays; else an all_reduce for
+ * which the plan is safe. The rest then overwrites input or output: where peers touch these, the
  * plan has the exit barrier, as the checker of plans demands. */
 symm_status symm__choose_planned_norm(const struct symm_select_query *q,
                                       enum symm_algorithm planned, bool by_size,

@@ -2,9 +2,9 @@
 /*
  * select.h - which algorithm a call takes: a pure function of what all ranks share.
  *
- * Every rank decides by itself, so only what is equal on all ranks may be looked at. Where a
- * rank's pointers lie is assumed equal; the choice and the offsets it depends on are part of
- * the call-site tag, so ranks that differ see a mismatch, never a wrong sum.
+ * Every rank decides by itself, so it may read only what is equal on all ranks. Where a rank's
+ * pointers lie is assumed equal; the choice and the offsets it depends on are part of the
+ * call-site tag, so ranks that differ see a mismatch, never a wrong sum.
  */
 #ifndef SYMM_SELECT_SELECT_H
 #define SYMM_SELECT_SELECT_H
@@ -28,7 +28,7 @@ struct symm_select_query {
     bool engine;
     const char *engine_objection, *engine_deviation;
     /* A device backend's: */
-    bool cuda; /* false: nothing below is looked at */
+    bool cuda; /* false: the members below are not used */
     /* It lies in symmetric memory that all members have bound to multicast. */
     bool in_multicast, out_multicast;
     int processors; /* multiprocessors, the fewest of all ranks' devices */
@@ -43,7 +43,8 @@ struct symm_select_query {
 struct symm_selection {
     enum symm_algorithm algorithm;
     const char *reason; /* one clause, static */
-    bool fallback; /* slower than with symmetric memory, a kernel or the plan's way */
+    /* slower than with symmetric memory, a kernel or the plan's algorithm */
+    bool fallback;
 };
 
 /* Estimated microseconds of the chosen algorithm and of the runner-up; 0 = unknown or none. */
@@ -61,7 +62,7 @@ struct symm_estimate {
 symm_status symm__choose(const struct symm_select_query *query,
                          struct symm_selection *answer) SYMM_MUST_CHECK;
 
-/* What a choice that no one has forced is taken to cost: for symm_explain. */
+/* The estimated cost of a choice that was not forced: for symm_explain. */
 struct symm_estimate symm__estimate(const struct symm_select_query *query,
                                     enum symm_algorithm chosen);
 
@@ -70,8 +71,8 @@ struct symm_estimate symm__estimate(const struct symm_select_query *query,
  * where this backend or this call cannot have it. *barriers: those that the plan keeps, and
  * what the plan's algorithm would have ordered by itself; those that the answer's kernel
  * does not have are set in *extra. `planned` is one of a collective. by_size: the
- * plan is for calls of up to a size; what the library would take for this one's runs if it
- * touches no more than the plan's.
+ * plan is for calls of up to a size; then the algorithm that the library would choose for this
+ * call's size runs, if it touches no more than the plan's.
  */
 symm_status symm__choose_planned(const struct symm_select_query *query,
                                  enum symm_algorithm planned, bool by_size,
@@ -95,11 +96,11 @@ symm_status symm__choose_planned_norm(const struct symm_select_query *query,
 /* engine.c */
 /* Why the engine cannot do this call; NULL: it can. */
 const char *symm__engine_objection(const struct symm_select_query *query);
-/* The answer, or the engine where that is better off or alone can do it. */
+/* The answer, or the engine where the engine is better or alone can do the call. */
 struct symm_selection symm__engine_or(const struct symm_select_query *query,
                                       struct symm_selection answer);
 
-/* Why this memory is not for this algorithm, on either backend; NULL: it is. */
+/* Why this memory cannot be used by this algorithm, on either backend; NULL: it can. */
 const char *symm__memory_objection(const struct symm_select_query *query,
                                    enum symm_algorithm algorithm);
 

@@ -13,7 +13,7 @@
 
 #define SYMM_DUMP_FORMAT "symm-dump/1"
 
-/* What the page does not say of its process. */
+/* What the page does not have of its process. */
 struct symm_sight_process {
     int pid; /* in the reader's namespace */
     const char *command, *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * find.h - the ranks of all jobs on this host: every page in /proc/PID/fd of processes that this
- * one may look into.
+ * one may read.
  *
  * Descriptors are opened for reading alone and nothing is sent to a process, so ranks that are
  * stopped or hang are read like others. What could not be read is counted.
@@ -31,8 +31,8 @@ struct symm_sight_rank {
 struct symm_sight_ranks {
     struct symm_sight_rank *rank; /* by job, rank, pid */
     int count;
-    int others;     /* processes of other users, which were not looked into */
-    int denied;     /* of this user, which the kernel did not let it look into */
+    int others;     /* processes of other users, which were not read */
+    int denied;     /* processes of this user that the kernel did not let it read */
     int bad;        /* files that have a page's name, */
     char why[80];   /* and what one of them is: "has another size ..." */
     int bad_pid;    /* its process */
@@ -55,7 +55,8 @@ void symm__sight_tell_unread(const struct symm_sight_ranks *ranks, FILE *file);
 const char *symm__sight_process_state(char state);
 char symm__sight_process_letter(const char *state);
 
-/* By SIGSTOP or a debugger: its waits are those of the moment in which it was stopped. */
+/* Is the process stopped, by SIGSTOP or a debugger? Then its waits are those of the moment in
+ * which it was stopped. */
 static inline bool symm__sight_is_stopped(const struct symm_sight_rank *rank)
 {
     return rank->state == 'T' || rank->state == 't';

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* hooks.c - what follows each call of a rank: its trace, its NVTX range. See sight.h. */
+/* hooks.c - what is done beside each call of a rank: its trace, its NVTX range. See sight.h. */
 #include "sight/nvtx.h"
 #include "sight/sight.h"
 #include "sight/trace.h"
@@ -33,7 +33,7 @@ void symm__sight_hooks_close(struct symm_sight *sight)
 void symm__sight_hook_begin(struct symm_sight *sight, uint64_t number, uint32_t site,
                             uint32_t epoch, enum symm_sight_state state, uint64_t begin)
 {
-    /* Exchanges are no calls of the program: what is not begun here has no end either. */
+    /* Exchanges are no calls of the program: they have neither begin nor end here. */
     if (sight->page->site[site % SYMM_SIGHT_SITES].channel == SYMM_SIGHT_CONTROL)
         return;
     if (sight->trace)

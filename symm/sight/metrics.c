@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * metrics.c - see metrics.h: the counters, and what becomes of them when a site goes.
+ * metrics.c - see metrics.h: the counters, and how they are kept when a site is replaced.
  *
  * A table has one row for each operation, algorithm and class of sizes; a table of fallbacks has
- * the reason, too. What sites count that are still there is added to a copy of the tables when the
- * file is written. A table that is full adds what is new to its last row, "other".
+ * the reason, too. When the file is written, the counts of present sites are added to a copy of
+ * the tables. A table that is full adds new rows to its last row, "other".
  */
 #include "sight/metrics.h"
 

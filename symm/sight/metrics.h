@@ -2,9 +2,9 @@
 /*
  * metrics.h - a rank's counters as metrics_file.h writes them.
  *
- * Calls are counted where they are anyway, in the sites of the page; what a site has counted is
- * kept when its place goes to another one. Counters never decrease. Functions that count take NULL
- * and do nothing then.
+ * Calls are counted in the sites of the page, as without metrics; the counts of a site are kept
+ * when another site takes its place. Counters never decrease. Functions that count take NULL and
+ * do nothing then.
  */
 #ifndef SYMM_SIGHT_METRICS_H
 #define SYMM_SIGHT_METRICS_H
@@ -48,8 +48,10 @@ struct symm_metrics {
     double interval;
     unsigned sample;                        /* one call in so many is timed */
     double tick_seconds;                    /* 0: not measured yet */
-    bool told;                              /* that the file cannot be written */
-    struct symm_metrics_table past, shown;  /* of sites that have gone; of all */
+    /* the log has that the file cannot be written */
+    bool told;
+    /* past: of sites that were replaced; shown: of all */
+    struct symm_metrics_table past, shown;
     uint64_t failed[SYMM_METRICS_STATUSES]; /* atomic, by -status */
     bool (*heap)(void *arg, uint64_t *used, uint64_t *committed);
     void *heap_arg;
@@ -58,11 +60,12 @@ struct symm_metrics {
     struct symm_metrics_wait wait[];    /* [size], by world ranks */
 };
 
-/* The site's place goes to another one. With sight->lock held, as symm__metrics_sum. */
+/* Keeps the counts of a site whose place another one takes. With sight->lock held, as
+ * symm__metrics_sum. */
 void symm__metrics_retire(struct symm_metrics *metrics,
                           const struct symm_sight_site *site);
 void symm__metrics_failed(struct symm_metrics *metrics, symm_status status);
-/* The ranks were awaited for so long; first: the wait is new. Any thread. */
+/* Counts that the ranks were awaited for that long; first: the wait is new. Any thread. */
 void symm__metrics_waited(struct symm_metrics *metrics, const int *ranks, int count,
                           uint64_t ns, bool first);
 /* metrics->shown becomes all that was counted. */

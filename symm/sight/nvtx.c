@@ -2,8 +2,8 @@
 /*
  * nvtx.c - see nvtx.h. NVTX is headers alone: its first function loads the profiler's library.
  */
-#define NVTX_AS_SYSTEM_HEADER                 /* its code is not held to our warnings */
-#define NVTX_SUPPORT_STATIC_INJECTION_LIBRARY 0 /* it would be a symbol of ours */
+#define NVTX_AS_SYSTEM_HEADER                 /* so that its code causes no warnings */
+#define NVTX_SUPPORT_STATIC_INJECTION_LIBRARY 0 /* else it would define a symbol here */
 #include <nvtx3/nvToolsExt.h>
 
 #include <pthread.h>

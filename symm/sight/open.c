@@ -99,7 +99,8 @@ static void page_fill(struct symm_sight *sight, const struct symm_sight_config *
     __atomic_store_n(&page->magic, SYMM_SIGHT_MAGIC, __ATOMIC_RELEASE);
 }
 
-/* Files for tools are made of the page, which SYMM_SIGHT=0 leaves out. */
+/* Refuses files for tools with SYMM_SIGHT=0: they are made of the page, which there is none of
+ * then. */
 static symm_status refuse_files(void)
 {
     static const enum symm_option files[] = {SYMM_OPTION_METRICS_FILE, SYMM_OPTION_DUMP,

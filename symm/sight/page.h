@@ -8,11 +8,11 @@
  * rank alone writes it. No peer maps it, and the library reads nothing from it but its own
  * counters, so nothing in it can make a call wrong.
  *
- * Readers trust nothing: an entry counts if its first word is the same before and after the
- * rest was copied, and does not say that it is being written; text may lack a NUL, and no value is
- * an index without a check. Words are stored last (release) and cleared first. All strings are
- * names as the library prints them, so a reader needs no table of it. A change of anything here
- * raises SYMM_SIGHT_LAYOUT.
+ * Readers trust nothing: an entry counts if its first word is the same before and after the rest
+ * was copied, and is not the mark of an entry that is being written; text may lack a NUL, and no
+ * value is an index without a check. Words are stored last (release) and cleared first. All
+ * strings are names as the library prints them, so a reader needs no table of it. A change of
+ * anything here raises SYMM_SIGHT_LAYOUT.
  *
  * Times are ticks: of the processor's counter if `ticks_tsc`, else nanoseconds of
  * CLOCK_MONOTONIC. `opened_ticks` and `opened_ns` were read together; a reader on the same host
@@ -47,8 +47,8 @@ struct symm_sight_team {
     int32_t member[SYMM_SIGHT_MEMBERS]; /* world ranks, by team rank */
 };
 
-/* Calls of one operation with the same arguments. A site whose place is taken by a newer one
- * leaves calls behind that name it no longer. */
+/* Calls of one operation with the same arguments. Calls may outlive their site: its place may
+ * have been taken by a newer site. */
 struct symm_sight_site {
     uint32_t id; /* at place id % SYMM_SIGHT_SITES; 0: none; stored last */
     uint32_t team_uid;
@@ -56,12 +56,12 @@ struct symm_sight_site {
     int32_t root;   /* or peer; -1: none */
     int32_t signal; /* -1: none */
     uint32_t channel;
-    uint32_t fallback;          /* 1: a slower way, the reason says why */
+    uint32_t fallback;          /* 1: a slower algorithm; `reason` says why */
     uint64_t bytes;             /* that the call reads or moves on this rank */
     uint64_t count;             /* elements */
-    uint64_t calls;             /* begun so far, */
-    uint64_t timed;             /* of which so many were timed and have ended, */
-    uint64_t ticks;             /* and took so long together */
+    uint64_t calls;             /* begun so far */
+    uint64_t timed;             /* of `calls`, those that were timed and have ended */
+    uint64_t ticks;             /* that these took in all */
     char op[24];                /* "all_reduce" */
     char dtype[16];             /* "float32" */
     char reduction[8];          /* "sum", or "" */
@@ -82,7 +82,7 @@ enum symm_sight_state {
 /*
  * A call that is queued or runs keeps its place: only its owner writes the entry, and a newer call
  * takes the next place, so numbers have gaps. Calls that have ended lose their places to newer
- * ones. A call that finds the places of all that it tries kept is left out of the list.
+ * ones. A call that finds no free place in some tries is left out of the list.
  */
 struct symm_sight_call {
     uint64_t word; /* number of the call << 8 | state, 0: being written; 0: none */
@@ -113,7 +113,7 @@ struct symm_sight_failure {
     char sentence[SYMM_SIGHT_SENTENCE];
 };
 
-/* CUDA, SYMM_SIGHT=1: how far the device is on a channel, as last looked at. */
+/* CUDA, SYMM_SIGHT=1: how far the device is on a channel, by the last poll. */
 struct symm_sight_progress {
     uint32_t team_uid; /* 0: free; stored last */
     uint32_t channel;
@@ -136,8 +136,8 @@ struct symm_sight_page {
     uint64_t calls;    /* number of the last call; may lag while threads make calls */
     uint32_t sites;    /* id of the last site */
     uint32_t failures; /* ever */
-    uint64_t left_out; /* calls that are not in the list, */
-    uint64_t whole;    /* and the number after which none is missing */
+    uint64_t left_out; /* calls that are not in the list */
+    uint64_t whole;    /* the number after which no call is missing */
     uint8_t reserved[4096 - 256];
     struct symm_sight_team team[SYMM_SIGHT_TEAMS]; /* by slot */
     struct symm_sight_site site[SYMM_SIGHT_SITES];

@@ -13,7 +13,7 @@
 #include "util/text.h"
 #include "util/ticks.h"
 
-/* The words by which a reader sees that an entry did not change. */
+/* The words by which a reader finds that an entry did not change. */
 struct words {
     uint32_t team[SYMM_SIGHT_TEAMS], site[SYMM_SIGHT_SITES];
     uint64_t call[SYMM_SIGHT_CALLS], wait[SYMM_SIGHT_WAITS];
@@ -47,7 +47,7 @@ static bool read_whole(int fd, void *to, size_t bytes)
             return false;
         at += (size_t)got;
     }
-    /* The next copy is later than this one; pread on its own says nothing of that. */
+    /* The next copy is later than this one; pread alone does not guarantee that. */
     symm__process_fence(__ATOMIC_SEQ_CST);
     return true;
 }
@@ -72,8 +72,8 @@ static void drop_changed(struct symm_sight_page *page, const struct words *befor
         page->team[i].uid = before->team[i] == after->team[i].uid ? before->team[i] : 0;
     for (int i = 0; i < SYMM_SIGHT_SITES; i++)
         page->site[i].id = before->site[i] == after->site[i].id ? before->site[i] : 0;
-    /* A call's state may have changed: its number says that the rest is of this call, if it had
-     * been written before. */
+    /* A call's state may have changed meanwhile: if the number is the same, and the entry was
+     * complete before, the rest is of this call. */
     for (int i = 0; i < SYMM_SIGHT_CALLS; i++)
         if ((before->call[i] & 0xff) == 0 ||
             before->call[i] >> 8 != page->call[i].word >> 8 ||

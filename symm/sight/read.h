@@ -23,7 +23,7 @@ struct symm_sight_now symm__sight_now(void);
 
 /* Copies the page of `fd`. NULL, or why it is none: a sentence without a subject. */
 const char *symm__sight_read(int fd, struct symm_sight_page *copy);
-/* Makes a page safe that came from elsewhere; the same. */
+/* The same for a page in memory, from any source. */
 const char *symm__sight_check(struct symm_sight_page *page);
 
 /* The site of an id, or NULL. */

@@ -83,8 +83,8 @@ static int save(const struct symm_sight *sight, struct symm_sight_page *page)
     if (asprintf(&beside, "%s.%ld", sight->dump, (long)gettid()) < 0)
         return ENOMEM;
     error = write_page(beside, sight->dump, page);
-    if (error ==
-        EEXIST) /* left by a process that was killed: the next failure has the name */
+    /* left by a process that was killed; the name is free at the next failure */
+    if (error == EEXIST)
         (void)unlink(beside);
     free(beside);
     return error;

@@ -114,7 +114,7 @@ uint64_t symm__sight_take_next(struct symm_sight *sight)
         uint64_t *word = &page->call[++number % SYMM_SIGHT_CALLS].word;
         uint64_t before = __atomic_load_n(word, __ATOMIC_RELAXED);
 
-        if (before >= number << 8) { /* page->calls was behind */
+        if (before >= number << 8) { /* page->calls lagged */
             number = before >> 8;
             continue;
         }
@@ -230,7 +230,7 @@ struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
     return wait;
 }
 
-/* The time since the last look counts for those that are missing now. */
+/* The time since the last call is counted for the ranks that are missing now. */
 void symm__sight_wait_for(struct symm_sight *sight, struct symm_sight_wait *wait,
                           const int *ranks, int missing)
 {
@@ -247,7 +247,7 @@ void symm__sight_wait_for(struct symm_sight *sight, struct symm_sight_wait *wait
     __atomic_store_n(&wait->missing, missing, __ATOMIC_RELEASE);
 }
 
-/* What is left is counted for the ranks that were missing last, if they are listed. */
+/* The remaining time is counted for the ranks that were missing last, if they are listed. */
 void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait)
 {
     if (!wait)

@@ -72,10 +72,10 @@ symm_status symm__sight_open(const struct symm_sight_config *config,
 /* Writes the files for the last time and ends their thread; symm__sight_close does so, too. */
 void symm__sight_stop(struct symm_sight *sight);
 void symm__sight_close(struct symm_sight *sight);
-/* Tools see that the rank is on its way out. */
+/* Shows tools that symm_finalize has begun. */
 void symm__sight_finish(struct symm_sight *sight);
 
-/* The id of a new site. */
+/* Adds a site, and returns its id. */
 uint32_t symm__sight_describe(struct symm_sight *sight,
                               const struct symm_sight_what *what);
 /* The id of the site with what->key, which is described if it is new. */
@@ -94,14 +94,14 @@ symm__sight_save_open(struct symm_sight *sight,
                       const struct symm_sight_config *config) SYMM_MUST_CHECK;
 /* The file that symm__sight_save writes; NULL: SYMM_DUMP is not set. */
 const char *symm__sight_saved(const struct symm_sight *sight);
-/* Leaves what tools see of the rank in that file. What fails is logged. Any thread. */
+/* Writes what tools see of the rank to that file. Failures are logged. Any thread. */
 void symm__sight_save(struct symm_sight *sight);
 
-/* A wait, shown from now on; NULL: all places are taken. */
+/* Shows a wait from now on; NULL: all places are taken. */
 struct symm_sight_wait *symm__sight_wait_begin(struct symm_sight *sight,
                                                const struct symm_sight_what *what,
                                                uint32_t epoch);
-/* Who is awaited now: the ranks, `missing` of them. */
+/* Sets the ranks that are awaited now, `missing` of them. */
 void symm__sight_wait_for(struct symm_sight *sight, struct symm_sight_wait *wait,
                           const int *ranks, int missing);
 void symm__sight_wait_end(struct symm_sight *sight, struct symm_sight_wait *wait);
@@ -139,7 +139,7 @@ static inline uint64_t symm__sight_ticks(const struct symm_sight *sight)
     return sight->tsc ? symm__ticks() : symm__ticks_ns();
 }
 
-/* Whether the id names its site still: not if newer ones have taken its place. */
+/* Whether the id still names its site: not if a newer site has taken the place. */
 static inline bool symm__sight_knows(const struct symm_sight *sight, uint32_t id)
 {
     return id != 0 && __atomic_load_n(&sight->page->site[id % SYMM_SIGHT_SITES].id,
@@ -149,8 +149,8 @@ static inline bool symm__sight_knows(const struct symm_sight *sight, uint32_t id
 /* In the number of a call that is not in the list. */
 #define SYMM_SIGHT_LEFT_OUT (UINT64_C(1) << 55)
 
-/* Whether the call `number` may take the place with this word: it is no call's that is under way,
- * and none's that is newer. */
+/* Whether the call `number` may take the place with this word: no call under way has it, and no
+ * newer call. */
 static inline bool symm__sight_is_free(uint64_t word, uint64_t number)
 {
     return word < number << 8 && (word == 0 || (word & 0xff) > SYMM_SIGHT_RUNNING);
@@ -168,7 +168,7 @@ static inline uint64_t symm__sight_take(struct symm_sight *sight)
     uint64_t *word = &page->call[number % SYMM_SIGHT_CALLS].word;
     uint64_t before = __atomic_load_n(word, __ATOMIC_RELAXED);
 
-    /* acquire: what the call before wrote here comes before what this one writes */
+    /* acquire: the stores of the call before come before those of this one */
     if (__builtin_expect(!symm__sight_is_free(before, number) ||
                              !__atomic_compare_exchange_n(word, &before, number << 8,
                                                           false, __ATOMIC_ACQUIRE,
@@ -199,8 +199,8 @@ static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
     struct symm_sight_site *site = &sight->page->site[id % SYMM_SIGHT_SITES];
     const uint64_t number = symm__sight_take(sight);
     struct symm_sight_call *call = &sight->page->call[number % SYMM_SIGHT_CALLS];
-    /* Spread, so that a program that makes as many calls each time does not have the same ones
-     * sampled for ever. */
+    /* Spread, so that in a program with a fixed number of calls per step not always the same ones
+     * are sampled. */
     const bool timed = (symm__spread(number) & sight->untimed) == 0;
     uint64_t begin = timed ? symm__sight_ticks(sight) : 0;
 
@@ -219,7 +219,7 @@ static inline uint64_t symm__sight_begin(struct symm_sight *sight, uint32_t id,
     return number;
 }
 
-/* The call, which has not ended, as it stands in the list; NULL: it is not in it. */
+/* The entry of a call that has not ended; NULL: it is not in the list. */
 static inline struct symm_sight_call *symm__sight_call(const struct symm_sight *sight,
                                                        uint64_t number)
 {
@@ -244,7 +244,7 @@ static inline void symm__sight_timed(const struct symm_sight *sight,
     symm__sight_add(site, &site->ticks, end - begin);
 }
 
-/* A queued call runs now, as that step of its channel; 0: it has none. */
+/* Marks a queued call as running, as that step of its channel; 0: it has none. */
 static inline void symm__sight_run(struct symm_sight *sight, uint64_t number,
                                    uint32_t epoch)
 {

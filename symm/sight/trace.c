@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* trace.c - see trace.h: what threads of the program leave for the writer. */
+/* trace.c - see trace.h: what threads of the program record for the writer. */
 #include "sight/trace.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 static _Thread_local int32_t own_thread; /* 0: not asked yet */
 
-/* A fork's child has another id, which matters to nobody: its calls are refused. */
+/* A forked child has another id, which does not matter: its calls are refused. */
 static int32_t thread_id(void)
 {
     if (own_thread == 0)
@@ -101,7 +101,7 @@ void symm__trace_end(struct symm_trace *trace, uint64_t number,
     if (!call)
         return;
     call->end = now;
-    /* release: the writer that finds that it has ended finds the rest; it may be free then */
+    /* release: a writer that reads this state finds the rest, and may then free the place */
     __atomic_store_n(&call->word, number << 8 | (uint64_t)state, __ATOMIC_RELEASE);
 }
 
@@ -112,7 +112,8 @@ void symm__trace_site(struct symm_trace *trace, const struct symm_sight_site *si
 
     if (!kept)
         return;
-    /* Without its counters, which calls of the site that had the place may still write. */
+    /* The counters are not copied: calls of the site that had the place before may still write
+     * them. */
     memcpy(kept, site, offsetof(struct symm_sight_site, calls));
     memcpy(kept->op, site->op, sizeof(*site) - offsetof(struct symm_sight_site, op));
 }

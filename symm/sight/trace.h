@@ -37,9 +37,9 @@ struct symm_trace_note {
     uint64_t begin, end;
     int32_t thread;
     uint32_t team_uid, channel;
-    int64_t
-        value; /* of a counter; status of a failure; ranks that a wait was last for, */
-    int32_t awaited[SYMM_SIGHT_AWAITED]; /* of which these are the first */
+    /* of a counter; status of a failure; number of ranks that a wait was last for */
+    int64_t value;
+    int32_t awaited[SYMM_SIGHT_AWAITED]; /* the first of these ranks */
     uint64_t bytes;
     uint32_t epoch;
     char op[24], name[SYMM_SIGHT_NAME];
@@ -50,8 +50,7 @@ struct symm_trace {
     int fd;
     char path[4096];
     uint64_t limit, sample; /* calls that may be kept; one in `sample` is */
-    uint64_t taken,
-        dropped; /* atomic: calls that have found a place, those that have not */
+    uint64_t taken, dropped; /* atomic: calls that have a place; those that have none */
     struct symm_trace_call *calls; /* [SYMM_TRACE_CALLS], by number */
     uint64_t *order; /* [SYMM_TRACE_CALLS], atomic: numbers as they were taken */
     struct symm_sight_site
@@ -61,7 +60,7 @@ struct symm_trace {
     uint64_t late[SYMM_TRACE_LATE]; /* numbers of calls that had not ended */
     int late_count;
     bool empty; /* the file has no event yet */
-    bool told;  /* that it cannot be written */
+    bool told;  /* the log has that it cannot be written */
     int threads;
     int32_t named[256]; /* threads that have a name in the file */
 

@@ -58,7 +58,7 @@ static void flush(struct batch *batch)
     batch->events = 0;
 }
 
-/* Where the next event goes, with what parts it from the one before; NULL: no memory. */
+/* The stream for the next event, after the separator from the one before; NULL: no memory. */
 static FILE *next(struct batch *batch)
 {
     if (batch->events == BATCH)
@@ -85,7 +85,7 @@ static void name_thread(struct batch *batch, int32_t thread, enum symm_trace_row
         if (trace->named[i] == thread)
             return;
     if (trace->threads == most)
-        return; /* it goes by its number */
+        return; /* it is shown by its number */
     trace->named[trace->threads++] = thread;
     file = next(batch);
     if (file)

@@ -3,11 +3,11 @@
  * trace_file.h - the file of a rank's trace: Chrome's trace event format, as an array of events.
  *
  * Each event is on a line of its own, which begins with the comma that parts it from the one
- * before, and the closing bracket comes last: the file of a rank that has died is right but for its
- * end. Readers of the format take it, and `symm-info trace` leaves out a line that was cut. A rank
- * is a process (pid: the rank), and a thread of the program or of a stream is a row (tid). The
- * first event, symm_trace, says whose the file is and how its clock, CLOCK_MONOTONIC in
- * microseconds, stands to CLOCK_REALTIME.
+ * before, and the closing bracket comes last: the file of a rank that has died is valid except
+ * for its end. Readers of the format take it, and `symm-info trace` leaves out a line that was
+ * cut. A rank is a process (pid: the rank), and a thread of the program or of a stream is a row
+ * (tid). The first event, symm_trace, says whose the file is and how its clock, CLOCK_MONOTONIC
+ * in microseconds, stands to CLOCK_REALTIME.
  */
 #ifndef SYMM_SIGHT_TRACE_FILE_H
 #define SYMM_SIGHT_TRACE_FILE_H

@@ -27,7 +27,7 @@ struct symm_sight_writer {
     bool stop; /* guarded by lock */
 };
 
-/* Until `due`, or until the thread is to stop. */
+/* Sleeps until `due`, or until the thread is to stop. */
 static bool rest(struct symm_sight_writer *writer, double due)
 {
     const struct timespec until = symm__until(due - symm__now());
