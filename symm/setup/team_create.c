@@ -266,21 +266,26 @@ static int find_finished(const struct symm_create *create, symm_status *status,
     return -1;
 }
 
-/* A rank may have finalized because another one died: deaths are looked for after finalized
- * ranks. */
+/* A rank of the list may have finalized because another one died, perhaps one that is not in the
+ * list: deaths are looked for after finalized ranks, among all of the parent's. */
 static symm_status find_dead(const struct symm_create *create)
 {
+    const symm_team *parent = create->parent;
+    const int *ranks = create->world_rank;
     symm_status left = SYMM_OK, death;
     const char *why = NULL, *how;
-    int at = find_finished(create, &left, &why), dead;
+    int at = find_finished(create, &left, &why), count = create->size, dead;
 
-    death = symm__death_among(create->parent->ctx, create->world_rank, create->size,
-                              &dead, &how);
+    if (at >= 0) {
+        ranks = parent->world_rank;
+        count = parent->size;
+    }
+    death = symm__death_among(parent->ctx, ranks, count, &dead, &how);
     if (death == SYMM_OK && at < 0)
         return SYMM_OK;
     return symm__fail(death == SYMM_OK ? left : death,
                       "rank %d %s during symm_team_create of %s",
-                      create->world_rank[death == SYMM_OK ? at : dead],
+                      death == SYMM_OK ? create->world_rank[at] : ranks[dead],
                       death == SYMM_OK ? why : how, create->what);
 }
 
