@@ -40,10 +40,11 @@ bool symm__member_is_gone(const symm_team *team, int member)
 symm_status symm__left_out(symm_team *team)
 {
     char name[64];
+    bool failed = __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK;
 
     symm__set_remove(team->survivors, team->rank);
     symm__team_name(team, name, sizeof(name));
-    if (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
+    if (!failed)
         (void)symm__team_fail(team, SYMM_ERR_TIMEOUT,
                               "rank %d was not among the ranks that came to "
                               "symm_team_shrink of %s in time",
@@ -51,8 +52,9 @@ symm_status symm__left_out(symm_team *team)
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "rank %d came too late to symm_team_shrink of %s: the other ranks "
-        "have gone on without it; raise SYMM_TIMEOUT if it is only slow",
-        team->ctx->rank, name);
+        "have gone on without it; raise SYMM_TIMEOUT if it is only slow%s%s",
+        team->ctx->rank, name, failed ? ". The team had failed: " : "",
+        failed ? team->failure : "");
 }
 
 symm_status symm__no_slot(const symm_team *team)
