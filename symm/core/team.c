@@ -72,6 +72,7 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
         .agreed = team->agreed,
         .again = team->again,
         .before = team->before,
+        .before_sequence = team->before_sequence,
         .members = team->world_rank,
         .count = team->size,
         .timeout = timeout,

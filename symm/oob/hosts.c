@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "oob/packet.h"
 #include "relay/message.h"
 #include "relay/relay.h"
 #include "util/clock.h"
@@ -13,7 +14,6 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define HAND_ON      UINT64_C(0x8000000000000000) /* in the tag of the third step */
 #define HAND_SECONDS 2.5 /* for the third step, after the deadline of the second */
 
 /* One exchange over hosts. */
@@ -197,6 +197,8 @@ static symm_status ask(void *arg)
 
     if (exchange->late)
         exchange->late(exchange->late_arg, NULL, -1);
+    if (status == SYMM_OK)
+        status = symm__oob_lost(over->oob, exchange);
     if (status != SYMM_OK)
         return status;
     left = find_ended(over, true, true);
@@ -383,7 +385,7 @@ static symm_status hand_on(struct over *over)
     struct symm_oob_message *got = calloc((size_t)over->local_count, sizeof(*got));
     struct symm_exchange local = {
         .what = exchange->what,
-        .tag = exchange->tag ^ HAND_ON,
+        .tag = exchange->tag ^ SYMM_OOB_HAND_ON,
         .sequence = over->sequence,
         .agreed = exchange->agreed,
         .led = true,
@@ -526,6 +528,9 @@ static symm_status run(struct over *over)
     if (over->local_count > 1 && (!is_leader(over) || over->packed)) {
         symm_status handed = far_cause(over, hand_on(over));
 
+        if (status == SYMM_OK && handed != SYMM_OK) /* other hosts go on */
+            symm__oob_lose(over->oob, over->exchange->tag, over->sequence, handed,
+                           symm_last_error());
         status = status == SYMM_OK ? handed : status;
     }
     return status == SYMM_OK ? unpack(over) : status;

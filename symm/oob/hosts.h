@@ -6,6 +6,10 @@
  * the tree (relay/relay.h), where each host's lowest member gives what its host has; and again an
  * exchange on each host, in which that member hands on what came. Descriptors go to members of the
  * same host. A failure on one host reaches all: every member that has one gives up the allgather.
+ *
+ * A host may fail in the third step when others have left already. Those that come to the exchange
+ * that follows this one (`before`), and wait there for a rank of that host, get its reason by the
+ * relay.
  */
 #ifndef SYMM_OOB_HOSTS_H
 #define SYMM_OOB_HOSTS_H

@@ -78,6 +78,9 @@ void symm__oob_notify(struct symm_oob *oob, uint64_t tag, symm_status status,
 bool symm__oob_reported(struct symm_oob *oob, uint64_t tag,
                         struct symm_relay_report *report);
 
+/* In the tags of an exchange over hosts: its last step, and reports that it failed there. */
+#define SYMM_OOB_HAND_ON UINT64_C(0x8000000000000000)
+
 struct symm_exchange {
     const char
         *what;    /* "rendezvous of team 3": for errors; at most 63 bytes are sent */
@@ -92,6 +95,7 @@ struct symm_exchange {
     /* != 0: tag of the exchange that led to this one: a rank that failed there, and so cannot
      * come, is a failure here. */
     uint64_t before;
+    uint32_t before_sequence; /* the number under which that one was made */
     /* All members are known to come to this one: packets of other exchanges are old, and are
      * thrown away. */
     bool agreed;

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "util/hash.h"
 #include "util/status.h"
 #include "util/text.h"
 
@@ -59,6 +60,28 @@ bool symm__oob_reported(struct symm_oob *oob, uint64_t tag,
                         struct symm_relay_report *report)
 {
     return oob->relay != NULL && symm__relay_reported(oob->relay, tag, report);
+}
+
+/* An exchange's place among the tags of reports. */
+static uint64_t lost_tag(uint64_t tag, uint32_t sequence)
+{
+    return SYMM_OOB_HAND_ON | symm__mix(tag + symm__spread(sequence));
+}
+
+void symm__oob_lose(struct symm_oob *oob, uint64_t tag, uint32_t sequence,
+                    symm_status status, const char *sentence)
+{
+    symm__oob_notify(oob, lost_tag(tag, sequence), status, sentence);
+}
+
+symm_status symm__oob_lost(struct symm_oob *oob, const struct symm_exchange *exchange)
+{
+    const uint64_t tag = lost_tag(exchange->before, exchange->before_sequence);
+    struct symm_relay_report told;
+
+    if (exchange->before == 0 || !symm__oob_reported(oob, tag, &told))
+        return SYMM_OK;
+    return symm__fail_quiet(told.status, told.sentence);
 }
 
 /* ---- Packets ----------------------------------------------------------------------- */

@@ -17,6 +17,13 @@
 #define SYMM_OOB_VERSION 4u
 #define SYMM_OOB_BURST   8 /* packets to or from one peer before the next one's turn */
 
+/* An exchange that has ended well among hosts has failed on this one: those who wait for this rank
+ * in the exchange that follows it are told why. */
+void symm__oob_lose(struct symm_oob *oob, uint64_t tag, uint32_t sequence,
+                    symm_status status, const char *sentence);
+/* Has the exchange before this one failed so on a host? Then why. */
+symm_status symm__oob_lost(struct symm_oob *oob, const struct symm_exchange *exchange);
+
 enum symm_oob_kind {
     SYMM_OOB_DATA = 1,
     SYMM_OOB_DONE = 2,

@@ -415,7 +415,8 @@ static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *p
     }
     /* The peer has failed in a step on the way to this one, or has thrown this rank's part
      * away. */
-    if ((run->exchange->before != 0 && head->tag == run->exchange->before) ||
+    if ((run->exchange->before != 0 &&
+         (head->tag & ~SYMM_OOB_HAND_ON) == run->exchange->before) ||
         (head->kind == SYMM_OOB_BLAME && head->bytes_total == run->exchange->tag &&
          head->fds_total == run->sequence))
         return oob_relay(run, peer, head);

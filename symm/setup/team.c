@@ -129,6 +129,7 @@ static symm_status split_open(symm_team *parent, symm_team *made, int color,
     for (int m = 0; m < size; m++)
         made->world_rank[m] = parent->world_rank[places[m].parent_rank];
     made->before = parent->uid;
+    made->before_sequence = parent->sequence - 1; /* of this split */
     return symm__team_complete(made, uid, slot, size, ctx->timeout);
 }
 

@@ -275,6 +275,7 @@ static symm_status find_slot(symm_team *team, double timeout, int *slot)
         .count = team->local_size,
         .timeout = timeout,
         .before = team->uid,
+        .before_sequence = team->sequence - 1,
         .bytes = &mine,
         .bytes_count = sizeof(mine),
     };
