@@ -275,4 +275,17 @@ static inline void fuzz_hang_up(struct fuzz_peer *peer, int milliseconds)
     *peer = (struct fuzz_peer){.fd = -1};
 }
 
+/* The connection breaks, with what is under way in it. */
+static inline void fuzz_reset(struct fuzz_peer *peer)
+{
+    const struct linger none = {.l_onoff = 1};
+
+    if (peer->fd < 0)
+        return;
+    (void)setsockopt(peer->fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    symm__relay_link_close(&peer->link);
+    close(peer->fd);
+    *peer = (struct fuzz_peer){.fd = -1};
+}
+
 #endif

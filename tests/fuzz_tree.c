@@ -3,9 +3,9 @@
  * fuzz_tree.c - messages of the bootstrap over rank 0's host (bootstrap/tree.h), from both sides.
  *
  * A script's first line is "child RANK SIZE": the script is rank 0's, or "root SIZE": it is that of
- * hosts which join. Other lines are "close", "connect", "wait", or messages (fuzz_message.h). In
- * the end the script's side does what is right, so that the call ends: rank 0 says that the job
- * has failed, and each rank joins.
+ * hosts which join. Other lines are "close", "reset", "connect", "wait", or messages
+ * (fuzz_message.h). In the end the script's side does what is right, so that the call ends: rank 0
+ * says that the job has failed, and each rank joins.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ static double root_seconds = 0.3, child_seconds = 0.03;
 
 static const uint8_t key[SYMM_SECRET_BYTES] = "fuzz_tree";
 static const struct symm_auth_protocol protocol = {
-    .magic = 0x53594d4a, .version = 2, .key = key};
+    .magic = 0x53594d4a, .version = 3, .key = key};
 
 struct other {
     struct fuzz_script script;
@@ -35,6 +35,10 @@ struct other {
     struct fuzz_peer peer[RANKS_MOST + 1];
     int peers;
 };
+
+/* What each connection of the script to rank 0 got as a table: 0: none, 1: of all ranks, 2: a
+ * sentence. */
+static int tables[RANKS_MOST + 1];
 
 static struct fuzz_peer *now_of(struct other *other)
 {
@@ -88,6 +92,8 @@ static void follow(struct other *other)
             (void)connect_now(other, (uint32_t)fuzz_number(&line, 1));
         else if (strcmp(word, "close") == 0)
             fuzz_hang_up(now, 5);
+        else if (strcmp(word, "reset") == 0)
+            fuzz_reset(now);
         else if (strcmp(word, "wait") == 0)
             (void)(now->open && fuzz_ready(now->fd, POLLIN, 20));
         else
@@ -113,9 +119,10 @@ static void end_child(struct other *other)
     symm__relay_drop(table);
 }
 
-/* Until the table is here, or the connection ends; 20 ms for each message. */
-static void await_table(struct fuzz_peer *peer)
+/* Until the table is here, or the connection ends; 20 ms for each message. Returns as `tables`. */
+static int await_table(struct fuzz_peer *peer)
 {
+    int table = 0;
     bool ended = !peer->open;
 
     while (!ended) {
@@ -131,11 +138,15 @@ static void await_table(struct fuzz_peer *peer)
                  at += ENTRY_BYTES)
                 fuzz_must(message->data[at] != UNSAID, "each rank is in the table",
                           NULL);
+            table = !ended ? 0 : message->head.status == SYMM_OK ? 1 : 2;
             symm__relay_drop(message);
         } else {
             ended = true;
         }
     }
+    if (table == 1)
+        fuzz_send(peer, symm__relay_message(SYMM_RELAY_HAVE, 0));
+    return table;
 }
 
 /* Each rank joins, unless it has already. */
@@ -145,8 +156,9 @@ static void end_root(struct other *other)
         struct symm_relay_message *join;
         char text[80];
         struct fuzz_line line;
-        int length = snprintf(text, sizeof(text), "i:%d i:1 i:%d i:2 a:4 i:%d z:%d",
-                              other->size, ENTRY_BYTES, rank, ENTRY_BYTES);
+        int length =
+            snprintf(text, sizeof(text), "i:%d i:1 i:%d i:3 a:4 z:16 i:%d z:%d",
+                     other->size, ENTRY_BYTES, rank, ENTRY_BYTES);
 
         line = (struct fuzz_line){text, text + length};
         if (!connect_now(other, (uint32_t)rank))
@@ -156,7 +168,7 @@ static void end_root(struct other *other)
         (void)fuzz_ready(now_of(other)->fd, POLLIN, 20);
     }
     for (int i = 0; i < other->peers; i++) /* one that hangs up earlier is waited for */
-        await_table(&other->peer[i]);
+        tables[i] = await_table(&other->peer[i]);
 }
 
 static void *run_other(void *arg)
@@ -187,6 +199,7 @@ static symm_status join_beside(const uint8_t *data, size_t size)
     pthread_t thread;
     symm_status status;
 
+    memset(tables, 0, sizeof(tables));
     other = (struct other){.script = fuzz_script(data, size), .listener = -1};
     for (int i = 0; i <= RANKS_MOST; i++)
         other.peer[i].fd = -1;

@@ -297,15 +297,6 @@ static bool is_strict(const struct job *job)
     return !job->breaks && (job->stops == 0 || (job->hosts == 1 && !pairs));
 }
 
-/* A rank has not started: the bootstrap does not survive the loss of a connection. */
-static bool lacks_ranks(const struct job *job)
-{
-    for (int r = 0; r < job->ranks; r++)
-        if (job->outcome[r].ended && !job->outcome[r].joined)
-            return true;
-    return false;
-}
-
 /* Has the lowest rank of a host died, the host's relay and perhaps the root of an exchange? Then
  * some hosts may leave the exchange well, and others fail, and the ones wait for the others. */
 static bool relay_died(const struct job *job)
@@ -348,7 +339,7 @@ static symm_status judge(struct job *job, struct watch watch, const char *what,
               status == SYMM_OK ? "SYMM_OK" : symm_last_error());
     if (status == SYMM_OK || (job->stops >> me & 1))
         return status;
-    if (bad == 0 && !(job->breaks && (starts || lacks_ranks(job))))
+    if (bad == 0)
         blame(job, "%s fails without a fault: %s", what, symm_last_error());
     else if (is_strict(job) && !(starts && status == SYMM_ERR_TIMEOUT) &&
              !names(symm_last_error(), named) &&

@@ -28,8 +28,8 @@ static void test_joins(void **state)
     must_give("child 7 1\nwait\nPLACE i:9 i:0 a:4\nclose\nconnect\nwait\n"
               "TABLE rank=10 z:80\n",
               SYMM_OK, "");
-    must_give("root 1\nconnect 1\nJOIN i:2 i:1 i:8 i:2 a:4 i:1 z:8\nwait\n", SYMM_OK,
-              "");
+    must_give("root 1\nconnect 1\nJOIN i:2 i:1 i:8 i:3 a:4 z:16 i:1 z:8\nwait\n",
+              SYMM_OK, "");
 }
 
 /* Rank 0 gives a host a place where none can be. */
@@ -67,19 +67,55 @@ static void test_table(void **state)
 static void test_list(void **state)
 {
     (void)state;
-    must_give("root 3\nconnect 1\nJOIN i:4 i:3 i:8 i:2 a:4 i:1 i:1 i:1 z:24\nwait\n",
+    must_give(
+        "root 3\nconnect 1\nJOIN i:4 i:3 i:8 i:3 a:4 z:16 i:1 i:1 i:1 z:24\nwait\n",
+        SYMM_OK, "");
+    must_give("root 3\nconnect 1\nJOIN i:4 i:2 i:8 i:3 a:4 z:16 i:2 i:1 z:16\nwait\n",
               SYMM_OK, "");
-    must_give("root 3\nconnect 1\nJOIN i:4 i:2 i:8 i:2 a:4 i:2 i:1 z:16\nwait\n",
+}
+
+/* A connection breaks between JOIN and PLACE, or before TABLE: the same process comes again, and
+ * gets what it lacks. Another process of the host is refused. */
+static void test_again(void **state)
+{
+#define ONE   "JOIN i:3 i:1 i:8 i:3 a:4 b:16 i:1 z:8\n"
+#define OTHER "JOIN i:3 i:1 i:8 i:3 a:4 z:16 i:1 z:8\n"
+#define TWO   "JOIN i:3 i:1 i:8 i:3 a:4 z:16 i:2 z:8\n"
+    (void)state;
+    must_give("root 2\nconnect 1\n" ONE "reset\nconnect 1\n" ONE "connect 2\n" TWO,
               SYMM_OK, "");
+    assert_int_equal(tables[1], 1);
+    assert_int_equal(tables[2], 1);
+    /* The last host: all have come when its connection breaks. */
+    must_give("root 2\nconnect 2\n" TWO "connect 1\n" ONE "reset\nconnect 1\n" ONE,
+              SYMM_OK, "");
+    assert_int_equal(tables[0], 1);
+    assert_int_equal(tables[2], 1);
+    /* Where it comes again before rank 0 knows that the connection is broken. */
+    must_give("root 2\nconnect 1\n" ONE "wait\nconnect 1\n" ONE "wait\nconnect 2\n" TWO,
+              SYMM_OK, "");
+    assert_int_equal(tables[0], 0);
+    assert_int_equal(tables[1], 1);
+    must_give("root 2\nconnect 1\n" ONE "reset\nconnect 1\n" OTHER
+              "wait\nconnect 1\n" ONE "connect 2\n" TWO,
+              SYMM_OK, "");
+    assert_int_equal(tables[1], 2);
+    assert_int_equal(tables[2], 1);
+    assert_int_equal(tables[3], 1);
+    must_give(
+        "child 0 0\nwait\nreset\nconnect\nwait\nPLACE i:1 i:0 a:0\nTABLE rank=2 z:16\n",
+        SYMM_OK, "");
+    must_give(
+        "child 0 0\nwait\nPLACE i:1 i:0 a:0\nreset\nconnect\nwait\nTABLE rank=2 z:16\n",
+        SYMM_OK, "");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joins),
-        cmocka_unit_test(test_place),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_joins), cmocka_unit_test(test_place),
+        cmocka_unit_test(test_table), cmocka_unit_test(test_list),
+        cmocka_unit_test(test_again),
     };
 
     (void)setenv("SYMM_LOG", "error", 1);

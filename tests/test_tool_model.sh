@@ -239,10 +239,14 @@ explore right -DCUTS=1
 explore wrong -DNO_RETRY
 explore wrong -DLEAVE_EARLY
 explore wrong -DCUTS=1 -DCOUNT_TWICE
+explore wrong -DCUTS=1 -DREFUSE_AGAIN
+explore wrong -DCUTS=1 -DNO_HAVE
 if [ -n "${SYMM_TEST_LONG-}" ]; then
     explore right -DFAILS=1
+    explore right -DHOSTS=4 -DCUTS=1
     explore right -DHOSTS=4 -DCUTS=2
     explore right -DHOSTS=4 -DCUTS=1 -DFAILS=1
+    explore right -DHOSTS=4 -DARITY=2 -DCUTS=1
     explore right -DHOSTS=4 -DARITY=2 -DCUTS=2
     explore wrong -DFAILS=1 -DNO_REASON
     explore wrong -DANY_PARENT

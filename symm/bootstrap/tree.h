@@ -10,10 +10,13 @@
  * host serves one short connection and one message a host, and sends the table at most eight
  * times.
  *
+ * A host leaves when those below it have said HAVE.
+ *
  * Guarantees: each end proves that it knows the job's secret (net/auth.h); a rank that comes twice,
- * and a job of another size or version, is refused with a sentence; ranks that do not come are
- * named on all hosts that have come. If a host dies meanwhile, the first exchange over the relays
- * finds that.
+ * and a job of another size or version, is refused with a sentence; a host whose connection breaks
+ * before TABLE comes again, as itself by a nonce of its call; ranks that do not come are named on
+ * all hosts that have come. If a host dies meanwhile, the first exchange over the relays finds
+ * that.
  */
 #ifndef SYMM_BOOTSTRAP_TREE_H
 #define SYMM_BOOTSTRAP_TREE_H

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "bootstrap/tree_private.h"
-#include "relay/tree.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
@@ -47,13 +46,28 @@ static void try_again(struct join *join, const char *why)
     join->pause = 2 * join->pause < RETRY_MOST ? 2 * join->pause : RETRY_MOST;
 }
 
-static void begin_try(struct join *join)
+/* A child of rank 0's host, that has its place. */
+static bool is_below_root(const struct join *join)
+{
+    return join->placed && join->number <= SYMM_TREE_ARITY;
+}
+
+static symm_status not_connected(struct join *join, int error)
+{
+    if (error == ECONNREFUSED &&
+        is_below_root(join)) /* it listened, and waits for HAVE */
+        return symm__fail(SYMM_ERR_PEER_DEAD,
+                          "rank 0 has ended or hung up during the bootstrap");
+    try_again(join, strerror(error));
+    return SYMM_OK;
+}
+
+static symm_status begin_try(struct join *join)
 {
     join->fd = symm__address_connect(&join->target);
     join->stage = CONNECTING;
     join->at = symm__now() + ANSWER_SECONDS;
-    if (join->fd < 0)
-        try_again(join, strerror(errno));
+    return join->fd < 0 ? not_connected(join, errno) : SYMM_OK;
 }
 
 /* JOIN, or PLACE to the parent. */
@@ -87,6 +101,7 @@ static struct symm_relay_message *first_message(const struct join *join)
     if (!message)
         return NULL;
     memcpy(&head.place, as->place, sizeof(head.place));
+    memcpy(head.nonce, join->nonce, sizeof(head.nonce));
     memcpy(message->data, &head, sizeof(head));
     for (int i = 0; i < as->count; i++) {
         int32_t rank = as->ranks[i];
@@ -164,9 +179,6 @@ static symm_status hear_above(struct join *join)
         if (wire == SYMM_SEQPACKET_AGAIN)
             return SYMM_OK;
         if (wire != SYMM_SEQPACKET_OK) {
-            if (join->placed && join->number <= SYMM_TREE_ARITY)
-                return symm__fail(SYMM_ERR_PEER_DEAD,
-                                  "rank 0 has ended or hung up during the bootstrap");
             try_again(join, "it hung up");
             return SYMM_OK;
         }
@@ -206,11 +218,8 @@ symm_status symm__tree_move_above(struct join *join, bool ready)
     bool late = symm__now() >= join->at;
     int error;
 
-    if (join->stage == WAITING) {
-        if (late)
-            begin_try(join);
-        return SYMM_OK;
-    }
+    if (join->stage == WAITING)
+        return late ? begin_try(join) : SYMM_OK;
     if (!ready) {
         if (late && join->stage != OPEN)
             try_again(join, "it does not answer");
@@ -223,9 +232,9 @@ symm_status symm__tree_move_above(struct join *join, bool ready)
     error = symm__connect_error(join->fd);
     join->stage = ASKED;
     if (error != 0)
-        try_again(join, strerror(error));
-    else if (!symm__auth_ask(&join->protocol, &join->auth, join->fd,
-                             (uint32_t)join->as->ranks[0], join->placed))
+        return not_connected(join, error);
+    if (!symm__auth_ask(&join->protocol, &join->auth, join->fd,
+                        (uint32_t)join->as->ranks[0], join->placed))
         try_again(join, "it hung up");
     return SYMM_OK;
 }
@@ -258,6 +267,7 @@ symm_status symm__tree_not_reached(const struct join *join)
         "rank %d cannot reach %s at %s (%s) within %.3g s; is rank 0 not "
         "started, is the port another one (SYMM_BOOTSTRAP_PORT), or does a "
         "firewall stand between?",
-        join->as->rank, join->placed ? "the host above" : "rank 0", join->as->root,
-        join->why, symm__now() - join->start);
+        join->as->rank,
+        join->placed && !is_below_root(join) ? "the host above" : "rank 0",
+        join->as->root, join->why, symm__now() - join->start);
 }

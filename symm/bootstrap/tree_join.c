@@ -11,15 +11,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "relay/tree.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/random.h"
 #include "util/rank_text.h"
 #include "util/status.h"
 
 #define GUESTS_MAX     256
 #define GUEST_SECONDS  2.0 /* for a stranger to prove itself */
 #define LINGER_SECONDS 1.0 /* for children to take the table */
+#define AWAY_SECONDS   2.0 /* for a child whose connection broke to come again */
 #define FAILED_SECONDS 2.0 /* for a host that cannot join to say so */
 
 /* A child at its parent, or a host that says JOIN. */
@@ -66,10 +67,40 @@ static void table_send(struct join *join, struct branch *branch)
 {
     if (!join->table || branch->has_table || branch->number < 0)
         return;
-    if (symm__relay_link_send(&branch->link, join->table)) {
-        branch->has_table = true;
-        join->served++;
-    }
+    branch->has_table = symm__relay_link_send(&branch->link, join->table);
+}
+
+static bool has_failed(const struct join *join)
+{
+    return join->table && join->table->head.status != SYMM_OK;
+}
+
+/* The child's place in `have` and `away`; -1: no child is there. */
+static int child_of(const struct join *join, const struct branch *branch)
+{
+    return branch->number > 0 && symm__tree_parent(branch->number) == join->number
+               ? branch->number - symm__tree_child(join->number)
+               : -1;
+}
+
+/* The host of that number is at this connection. An earlier one of it is broken, though that may
+ * not be known here. */
+static void take_child(struct join *join, struct branch *branch, int number)
+{
+    struct symm_acceptor *of[2] = {&join->children, &join->joiners};
+
+    for (int a = 0; a < 2; a++)
+        for (size_t i = 0; i < of[a]->count; i++) {
+            struct branch *other = (struct branch *)of[a]->guests[i];
+
+            if (other == branch || !other->open || other->number != number)
+                continue;
+            other->number = -1;
+            symm__acceptor_drop(of[a], &other->at);
+        }
+    branch->number = number;
+    if (child_of(join, branch) >= 0)
+        join->away[child_of(join, branch)] = 0;
 }
 
 /* ---- At rank 0 --------------------------------------------------------------------- */
@@ -90,6 +121,34 @@ static void refuse(struct join *join, struct branch *branch, symm_status status,
     symm__relay_drop(table);
 }
 
+static bool is_sound(const struct join *join, const struct join_head *head,
+                     const struct symm_relay_message *message)
+{
+    const struct symm_tree_join *as = join->as;
+
+    return head->count >= 1 && head->count <= as->size && head->bytes == as->bytes &&
+           head->version == TREE_VERSION &&
+           message->head.bytes ==
+               sizeof(*head) + (uint64_t)head->count * (sizeof(int32_t) + as->bytes);
+}
+
+/* The number of the host, if this process of it has said JOIN before: its connection broke before
+ * PLACE came. 0: it has not. */
+static int number_before(const struct join *join, const struct join_head *head,
+                         const struct symm_relay_message *message)
+{
+    int32_t rank, number;
+
+    memcpy(&rank, message->data + sizeof(*head), sizeof(rank));
+    if (rank <= 0 || rank >= join->as->size)
+        return 0;
+    number = join->number_of[rank];
+    return number > 0 &&
+                   memcmp(join->nonces[number], head->nonce, sizeof(head->nonce)) == 0
+               ? number
+               : 0;
+}
+
 /* Is this what a host of this job says? If not, the host gets the reason. */
 static bool judge(struct join *join, struct branch *branch,
                   const struct join_head *head,
@@ -100,14 +159,6 @@ static bool judge(struct join *join, struct branch *branch,
     int32_t last = 0;
     char text[160];
 
-    if (head->count < 1 || head->count > as->size || head->bytes != as->bytes ||
-        head->version != TREE_VERSION ||
-        message->head.bytes !=
-            sizeof(*head) + (uint64_t)head->count * (sizeof(int32_t) + as->bytes)) {
-        refuse(join, branch, SYMM_ERR_REFUSED,
-               "a host of another version of libsymm, or a damaged one, wants to join");
-        return false;
-    }
     for (int i = 0; i < head->count; i++) {
         int32_t rank;
 
@@ -138,11 +189,13 @@ static bool judge(struct join *join, struct branch *branch,
 }
 
 static void enter(struct join *join, const int32_t *ranks, int count,
-                  const void *entries, const struct symm_host_address *place)
+                  const void *entries, const struct symm_host_address *place,
+                  const uint8_t *nonce)
 {
     const struct symm_tree_join *as = join->as;
 
     join->places[join->hosts] = *place;
+    memcpy(join->nonces[join->hosts], nonce, sizeof(join->nonces[0]));
     for (int i = 0; i < count; i++) {
         int32_t rank;
 
@@ -155,14 +208,34 @@ static void enter(struct join *join, const int32_t *ranks, int count,
     join->hosts++;
 }
 
+/* False: no memory, and the host may come again. */
+static bool send_place(struct join *join, struct branch *branch, int number)
+{
+    struct place_head place = {.number = number};
+    struct symm_relay_message *reply =
+        symm__relay_message(SYMM_RELAY_PLACE, sizeof(place));
+    int parent = symm__tree_parent(number);
+    bool sent;
+
+    if (!reply)
+        return false;
+    if (parent > 0)
+        place.parent = join->places[parent];
+    memcpy(reply->data, &place, sizeof(place));
+    sent = symm__relay_link_send(&branch->link, reply);
+    symm__relay_drop(reply);
+    if (sent && parent == 0)
+        take_child(join, branch, number); /* it stays here */
+    return sent;
+}
+
 static void hear_join(struct join *join, struct branch *branch,
                       const struct symm_relay_message *message)
 {
     struct join_head head;
-    struct place_head place = {.number = join->hosts};
-    struct symm_relay_message *reply;
     const uint8_t *ranks = message->data + sizeof(head);
-    int parent = symm__tree_parent(join->hosts);
+    int number;
+
     if (message->head.status != SYMM_OK) {
         char text[SYMM_ERROR_BYTES];
         symm__relay_sentence(message, text);
@@ -175,22 +248,21 @@ static void hear_join(struct join *join, struct branch *branch,
         return;
     }
     memcpy(&head, message->data, sizeof(head));
-    if (!judge(join, branch, &head, message))
+    if (!is_sound(join, &head, message)) {
+        refuse(join, branch, SYMM_ERR_REFUSED,
+               "a host of another version of libsymm, or a damaged one, wants to join");
         return;
-    if (parent > 0)
-        place.parent = join->places[parent];
-    else
-        branch->number = join->hosts; /* it stays here */
-    reply = symm__relay_message(SYMM_RELAY_PLACE, sizeof(place));
-    if (!reply)
+    }
+    number = number_before(join, &head, message);
+    if (number > 0) {
+        (void)send_place(join, branch, number);
         return;
-    memcpy(reply->data, &place, sizeof(place));
-    (void)symm__relay_link_send(&branch->link, reply);
-    symm__relay_drop(reply);
+    }
+    if (!judge(join, branch, &head, message) || !send_place(join, branch, join->hosts))
+        return;
     enter(join, (const int32_t *)(const void *)ranks, head.count,
-          ranks + (size_t)head.count * sizeof(int32_t), &head.place);
+          ranks + (size_t)head.count * sizeof(int32_t), &head.place, head.nonce);
     if (join->come == join->as->size) {
-        join->joiners.over = false;
         join->table = table_make(join, SYMM_OK);
         if (!join->table)
             join->status = symm__tree_no_memory(join);
@@ -234,14 +306,15 @@ static void log_refused(void *user, const char *why, bool last)
 static void guest_gone(void *user, struct symm_guest *guest)
 {
     struct branch *branch = (struct branch *)guest;
+    struct join *join = user;
+    int child = branch->open ? child_of(join, branch) : -1;
 
-    (void)user;
+    if (child >= 0) {
+        join->away[child] = symm__now();
+        if (branch->has_table && has_failed(join)) /* of which no host says HAVE */
+            join->have |= 1u << child;
+    }
     symm__relay_link_close(&branch->link);
-}
-
-static bool has_failed(const struct join *join)
-{
-    return join->table && join->table->head.status != SYMM_OK;
 }
 
 /* A message of a guest that has proved itself. False: none of this protocol. */
@@ -255,11 +328,18 @@ static bool hear_branch(struct join *join, struct branch *branch,
             hear_join(join, branch, message);
         return true;
     }
+    if (message->head.kind == SYMM_RELAY_HAVE && branch->has_table &&
+        child_of(join, branch) >= 0) {
+        join->have |= 1u << child_of(join, branch);
+        return true;
+    }
+    if (!is_root(join) && !join->placed)
+        return false; /* whose child it would be is not known yet */
     if (message->head.kind != SYMM_RELAY_PLACE || message->head.rank <= 0 ||
         message->head.rank >= join->as->size || branch->number >= 0 ||
         symm__tree_parent(message->head.rank) != join->number)
         return false;
-    branch->number = message->head.rank;
+    take_child(join, branch, message->head.rank);
     return true;
 }
 
@@ -410,19 +490,18 @@ static symm_status turn(struct join *join, struct pollfd *polls)
     return join->status;
 }
 
-static bool all_sent(const struct join *join)
+/* Has the table come to all hosts below this one, but those that are gone? */
+static bool all_have(const struct join *join)
 {
-    const struct symm_acceptor *of[2] = {&join->children, &join->joiners};
+    const double now = symm__now();
 
-    for (int a = 0; a < 2; a++)
-        for (size_t i = 0; i < of[a]->count; i++) {
-            const struct branch *branch = (const struct branch *)of[a]->guests[i];
-
-            /* A child closes when it has the table. */
-            if (branch->open && branch->at.fd >= 0 && branch->has_table)
-                return false;
-        } /* Hosts that come a little later get the reason of a failure, too. */
-    return join->served >= children_of(join) && !(is_root(join) && has_failed(join));
+    if (is_root(join) && has_failed(join))
+        return false; /* hosts that come a little later get the reason, too */
+    for (int i = 0; i < children_of(join); i++)
+        if (!(join->have >> i & 1) &&
+            (join->away[i] == 0 || now < join->away[i] + AWAY_SECONDS))
+            return false;
+    return true;
 }
 
 /* The table goes down; children that come late get it, too. */
@@ -433,7 +512,7 @@ static void hand_down(struct join *join, struct pollfd *polls, double until)
     snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
     serve_all(join, &join->children);
     serve_all(join, &join->joiners);
-    while (symm__now() < until && !all_sent(join)) {
+    while (symm__now() < until && !all_have(join)) {
         struct pollfd *at = polls + 1;
         size_t children = symm__acceptor_watch(&join->children, at);
         size_t joiners =
@@ -448,6 +527,32 @@ static void hand_down(struct join *join, struct pollfd *polls, double until)
         serve_all(join, &join->joiners);
     }
     (void)symm__fail_quiet(SYMM_OK, sentence);
+}
+
+/* The parent sees that the table is here, and below. */
+static void say_have(struct join *join)
+{
+    struct symm_relay_message *message = symm__relay_message(SYMM_RELAY_HAVE, 0);
+    const double until = symm__now() + LINGER_SECONDS;
+
+    if (message && symm__relay_link_send(&join->link, message))
+        while (symm__relay_link_flush(&join->link) == SYMM_SEQPACKET_AGAIN &&
+               symm__now() < until) {
+            struct pollfd at = {.fd = join->fd, .events = POLLOUT};
+            struct timespec span = symm__timespec(until - symm__now());
+
+            (void)ppoll(&at, 1, &span, NULL);
+        }
+    symm__relay_drop(message);
+}
+
+static void leave_above(struct join *join)
+{
+    if (join->fd < 0)
+        return;
+    symm__relay_link_close(&join->link);
+    close(join->fd);
+    join->fd = -1;
 }
 
 static symm_status run(struct join *join, struct pollfd *polls)
@@ -469,14 +574,14 @@ static symm_status run(struct join *join, struct pollfd *polls)
             (void)symm__fail_quiet(status, join->why_failed);
         join->table = table_make(join, status);
     }
-    if (!is_root(join) && join->fd >= 0) { /* the parent sees that the table is here */
-        symm__relay_link_close(&join->link);
-        close(join->fd);
-        join->fd = -1;
-    }
+    if (status != SYMM_OK || has_failed(join))
+        leave_above(join);
     if (join->table)
         hand_down(join, polls,
                   status == SYMM_OK ? as->until : symm__now() + LINGER_SECONDS);
+    if (join->fd >= 0 && join->table)
+        say_have(join);
+    leave_above(join);
     return status;
 }
 
@@ -487,8 +592,9 @@ static symm_status open_root(struct join *join, int *listener)
     int32_t *ranks = malloc((size_t)as->count * sizeof(*ranks));
 
     join->places = calloc((size_t)as->size, sizeof(*join->places));
+    join->nonces = calloc((size_t)as->size, sizeof(*join->nonces));
     join->number_of = malloc((size_t)as->size * sizeof(*join->number_of));
-    if (!join->places || !join->number_of || !ranks) {
+    if (!join->places || !join->nonces || !join->number_of || !ranks) {
         free(ranks);
         return symm__tree_no_memory(join);
     }
@@ -497,7 +603,7 @@ static symm_status open_root(struct join *join, int *listener)
     for (int i = 0; i < as->count; i++)
         ranks[i] = as->ranks[i];
     if (as->failed == SYMM_OK)
-        enter(join, ranks, as->count, as->entries, as->place);
+        enter(join, ranks, as->count, as->entries, as->place, join->nonce);
     free(ranks);
     if (join->come == as->size) {
         join->table = table_make(join, SYMM_OK);
@@ -538,6 +644,8 @@ symm_status symm__tree_join(const struct symm_tree_join *as)
     else if (!polls || (as->listener >= 0 &&
                         !acceptor_begin(&join, &join.children, as->listener)))
         status = symm__tree_no_memory(&join);
+    if (status == SYMM_OK)
+        status = symm__random(join.nonce, sizeof(join.nonce));
     if (status == SYMM_OK && is_root(&join))
         status = open_root(&join, &listener);
     if (status == SYMM_OK)
@@ -546,13 +654,12 @@ symm_status symm__tree_join(const struct symm_tree_join *as)
         status = symm__fail_quiet(as->failed, join.why_failed);
     symm__acceptor_close(&join.children);
     symm__acceptor_close(&join.joiners);
-    symm__relay_link_close(&join.link);
-    if (join.fd >= 0)
-        close(join.fd);
+    leave_above(&join);
     if (listener >= 0)
         close(listener);
     symm__relay_drop(join.table);
     free(join.places);
+    free(join.nonces);
     free(join.number_of);
     free(polls);
     return status;

@@ -8,9 +8,10 @@
 #include "net/acceptor.h"
 #include "net/auth.h"
 #include "relay/link.h"
+#include "relay/tree.h"
 
 #define TREE_MAGIC    0x53594d4au /* "SYMJ" */
-#define TREE_VERSION  2u
+#define TREE_VERSION  3u
 #define RETRY_SECONDS 0.01 /* before the next try to connect; doubles */
 
 /* What JOIN begins with; the ranks, and their entries, follow. */
@@ -18,6 +19,8 @@ struct join_head {
     int32_t size, count;
     uint32_t bytes, version;
     struct symm_host_address place;
+    uint8_t nonce
+        [SYMM_AUTH_NONCE]; /* of this call: a host that says JOIN again has the same */
 };
 
 /* PLACE: where the parent is. */
@@ -34,11 +37,16 @@ struct join {
     int number, hosts;                /* of this host; of all, once the table is here */
     struct symm_relay_message *table; /* NULL: not here */
     double start;
-    int served; /* children that have the table */
+    /* Children, by number - symm__tree_child(number): */
+    unsigned have; /* bits: they have the table, and so have those below them */
+    double
+        away[SYMM_TREE_ARITY]; /* since when their connection is broken; 0: it is not */
+    uint8_t nonce[SYMM_AUTH_NONCE]; /* of this host */
     char refused[96];
     symm_status status; /* of what a guest brought about */
     /* At rank 0: */
     struct symm_host_address *places; /* [size]: by number */
+    uint8_t (*nonces)[SYMM_AUTH_NONCE]; /* [size]: by number */
     int32_t *number_of;               /* [size]: by rank; -1: it has not come */
     int come;                         /* ranks that have */
     /* Elsewhere: the connection to rank 0, then to the parent. */

@@ -41,7 +41,7 @@ enum symm_relay_kind {
     /* Of the bootstrap (bootstrap/tree.h): */
     SYMM_RELAY_JOIN,  /* to rank 0's host: the entries of this one */
     SYMM_RELAY_PLACE, /* back: where this host belongs; then from it to its parent */
-    SYMM_RELAY_TABLE, /* down: the entries of all ranks; status != 0: a sentence */
+    SYMM_RELAY_TABLE, /* down: the entries of all ranks; status != 0: a sentence; HAVE comes back */
     /* Of no exchange as well: */
     SYMM_RELAY_CELL, /* what `rank` has written on the board of team `tag`: to all; any bytes */
     SYMM_RELAY_KINDS

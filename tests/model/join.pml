@@ -2,26 +2,31 @@
 /*
  * join.pml - the hosts of a job find their places in a tree by rank 0's port, as a model for Spin.
  *
- * Functions: symm__tree_join, run, hear_join, judge, enter, hear_branch, table_send, take_place,
- * table_take, hear_above, first_message, all_sent and hand_down of symm/bootstrap/tree_*.c. How a
- * connection is proved, and half-open ones, are in handshake.pml: here a connection is open at
- * both ends, or at none.
+ * Functions: symm__tree_join, run, hear_join, number_before, judge, enter, hear_branch, table_send,
+ * take_place, table_take, hear_above, first_message, all_have, hand_down and say_have of
+ * symm/bootstrap/tree_*.c. How a connection is proved, and half-open ones, are in handshake.pml:
+ * here a connection is open at both ends, or at none.
  *
  * Host 0 is rank 0's. The others connect to it, say JOIN, and get PLACE: a number by their coming,
  * and the parent's address; the parent of number n is number (n - 1) / ARITY. A host whose parent
  * is not host 0 connects to that and says PLACE. The table goes down the tree when all have come.
+ * A host whose children have all said HAVE says so to its parent, and leaves. A host whose
+ * connection breaks before it has the table connects again, and says JOIN or PLACE again; one that
+ * has the table does not, so its parent does not wait for its HAVE (AWAY_SECONDS).
  * At most CUTS connections break at any moment, with what is under way in them, and FAILS hosts
  * cannot join and say so in JOIN. Deadlines pass when nothing else can move.
  * Claims, for every interleaving:
  *   - a host that gets the table knows the entries of all hosts, and no two have one number;
  *   - a table goes to the children that belong there alone;
- *   - without a cut no host's deadline passes: all get the table, or with FAILS its sentence,
- *     and a host leaves when its children have it;
- *   - with cuts too every host ends (a search for invalid end states).
+ *   - no host's deadline passes, with one cut too: all get the table, or with FAILS its sentence,
+ *     and a host leaves when those below it have it;
+ *   - with two cuts (rank 0's host may leave though a host below lacks its place), or FAILS and
+ *     cuts, every host ends (a search for invalid end states).
  * Not modelled: what entries hold, strangers, jobs of other sizes, a host that dies.
  * Mutants, each of which must violate a claim: NO_RETRY (a host that its parent turns away, which
  * does not know its own place yet, gives up), COUNT_TWICE (a host that says JOIN again after a
- * cut counts again), LEAVE_EARLY (a host leaves with children that are still to come),
+ * cut counts again), REFUSE_AGAIN (it is refused), NO_HAVE (the table that was sent has come),
+ * LEAVE_EARLY (a host leaves with children that are still to come),
  * ONCE (the table goes to the children that are there when it comes), NO_REASON (a host that cannot
  * join only leaves), ANY_PARENT (host 0 keeps all).
  */
@@ -39,7 +44,10 @@
 #endif
 #define NONE 9
 
-mtype = { JOIN, FAILED, PLACE, TABLE };
+mtype = { JOIN, FAILED, PLACE, TABLE, HAVE };
+
+/* A deadline may pass. */
+#define ALLOWED (cuts > 1 || (cuts > 0 && FAILS > 0))
 
 #define PARENT(n) ((n - 1) / ARITY)
 
@@ -55,7 +63,8 @@ byte number[HOSTS];
 byte host_of[HOSTS + 1];
 byte come; /* numbers that are given */
 bool has_table[HOSTS], good[HOSTS], over[HOSTS], gone[HOSTS];
-byte hosts[HOSTS], served[HOSTS];
+byte hosts[HOSTS];
+bool haves[HOSTS + 1]; /* by number: HAVE has come of it */
 bool tried[HOSTS], late[HOSTS]; /* mutants */
 byte cuts;
 
@@ -67,6 +76,10 @@ byte cuts;
 
 inline unlink_of(c)
 {
+    if
+    :: sent[c] && branch[c] != NONE && !good[target[c]] -> haves[branch[c]] = true
+    :: else
+    fi;
     do :: up[c]?_,_ :: empty(up[c]) -> break od;
     do :: down[c]?_,_,_ :: empty(down[c]) -> break od;
     linked[c] = false;
@@ -92,7 +105,20 @@ inline hear_join(c)
     if
     :: has_table[0] && !good[0] -> branch[c] = 0 /* too late: it gets the reason */
 #ifndef COUNT_TWICE
-    :: !(has_table[0] && !good[0]) && entered[c] -> down[c]!TABLE,0,0 /* refuse */
+    :: !(has_table[0] && !good[0]) && entered[c] ->
+#ifdef REFUSE_AGAIN
+        down[c]!TABLE,0,0
+#else
+        n = 1;
+        do
+        :: host_of[n] != c -> n++
+        :: else -> break
+        od;
+        if
+        :: PARENT(n) == 0 -> down[c]!PLACE,n,0; branch[c] = n
+        :: else -> down[c]!PLACE,n,host_of[PARENT(n)]
+        fi
+#endif
     :: !(has_table[0] && !good[0]) && !entered[c] ->
 #else
     :: else ->
@@ -136,6 +162,7 @@ inline serve(h, c)
     :: kind == PLACE && (h == 0 || placed[h]) && PARENT(n) == number[h] ->
         branch[c] = n;
         late[c] = has_table[h]
+    :: kind == HAVE && sent[c] -> haves[branch[c]] = true; unlink_of(c)
     :: else -> unlink_of(c) /* it hangs up */
     fi;
     kind = JOIN;
@@ -149,15 +176,16 @@ inline serve(h, c)
 #endif
 #define OWED_TO(h, c)                                                                      \
     (linked[c] && target[c] == h && has_table[h] && TABLE_FOR(h, c) && !sent[c])
-#define HOLDS_OF(h, c) (linked[c] && target[c] == h && sent[c])
-#define OWED(h, c)     (c < HOSTS && OWED_TO(h, c % HOSTS))
-#define HOLDS(h, c)    (c < HOSTS && HOLDS_OF(h, c % HOSTS))
-/* How many numbers below hosts[h] have number[h] for a parent. */
-#define CHILD(h, n)    (hosts[h] > n && PARENT(n) == number[h])
+#define OWED(h, c)  (c < HOSTS && OWED_TO(h, c % HOSTS))
+/* Is the host with number n a child of h that is still waited for? */
+#define CHILD(h, n) (hosts[h] > n && PARENT(n) == number[h])
+#define IS_AWAY(c)  (!linked[c] && has_table[c])
+#define AWAY(n)     (host_of[n] != NONE && IS_AWAY(host_of[n] % HOSTS))
+#define AWAITS(h, n) (n < HOSTS && CHILD(h, n) && !haves[n] && !AWAY(n))
 #ifdef LEAVE_EARLY
-#define ENOUGH(h)      true
+#define ENOUGH(h)   true
 #else
-#define ENOUGH(h)      (served[h] >= CHILD(h, 1) + CHILD(h, 2) + CHILD(h, 3))
+#define ENOUGH(h)   (!AWAITS(h, 1) && !AWAITS(h, 2) && !AWAITS(h, 3))
 #endif
 
 inline give(h, c)
@@ -166,7 +194,9 @@ inline give(h, c)
     assert(!good[h] || host_of[branch[c]] == c);
     down[c]!TABLE,good[h],hosts[h];
     sent[c] = true;
-    served[h]++
+#ifdef NO_HAVE
+    haves[branch[c]] = true
+#endif
 }
 
 inline leave(h)
@@ -188,10 +218,12 @@ proctype joins(byte h)
     do
     :: atomic { over[h] -> break }
 #ifdef NO_RETRY
-    :: atomic { !over[h] && !linked[h] && tried[h] && target[h] != 0 -> over[h] = true }
-    :: atomic { !over[h] && !linked[h] && !gone[target[h]] && !tried[h] -> link_to(h) }
+    :: atomic { !over[h] && !has_table[h] && !linked[h] && tried[h] && target[h] != 0 ->
+        over[h] = true }
+    :: atomic { !over[h] && !has_table[h] && !linked[h] && !gone[target[h]] && !tried[h] ->
+        link_to(h) }
 #else
-    :: atomic { !over[h] && !linked[h] && !gone[target[h]] -> link_to(h) }
+    :: atomic { !over[h] && !has_table[h] && !linked[h] && !gone[target[h]] -> link_to(h) }
 #endif
     :: atomic { !over[h] && linked[h] && len(down[h]) > 0 ->
         down[h]?kind,n,p;
@@ -208,20 +240,30 @@ proctype joins(byte h)
             has_table[h] = true;
             good[h] = n;
             hosts[h] = p;
-            over[h] = true;
-            unlink_of(h);
-            assert(!good[h] || all_entered)
+            assert(!good[h] || all_entered);
+            if
+            :: !good[h] -> over[h] = true; unlink_of(h)
+            :: else
+            fi
         fi;
         kind = JOIN;
         n = 0;
         p = 0 }
     :: atomic { !over[h] && hung_up[h] && len(down[h]) == 0 -> unlink_of(h) }
-    /* Host 0 hung up on a child that it has placed: hear_above gives up. */
-    :: atomic { !over[h] && !linked[h] && placed[h] && target[h] == 0 ->
-        assert(cuts > 0);
+    /* Those below have the table. */
+    :: atomic { !over[h] && has_table[h] && good[h] && gone[h] ->
+        if
+        :: linked[h] -> up[h]!HAVE,0
+        :: else
+        fi;
+        over[h] = true }
+    /* Host 0 listens no longer: not_connected gives up. */
+    :: atomic { !over[h] && !has_table[h] && !linked[h] && placed[h] && target[h] == 0 &&
+                gone[0] ->
+        assert(ALLOWED);
         over[h] = true }
     :: atomic { !over[h] && timeout ->
-        assert(cuts > 0);
+        assert(ALLOWED);
         if :: linked[h] -> unlink_of(h) :: else fi;
         over[h] = true }
     od
@@ -243,17 +285,16 @@ proctype serves(byte h)
     :: atomic { !gone[h] && OWED(h, 3) -> give(h, 3) }
 #endif
     /* hand_down is over. */
-    :: atomic { !gone[h] && has_table[h] && !HOLDS(h, 1) && !HOLDS(h, 2) && !HOLDS(h, 3) &&
-                !OWED(h, 1) && !OWED(h, 2) && !OWED(h, 3) && (h != 0 || good[0]) &&
-                ENOUGH(h) -> leave(h) }
+    :: atomic { !gone[h] && has_table[h] && !OWED(h, 1) && !OWED(h, 2) && !OWED(h, 3) &&
+                (h != 0 || good[0]) && ENOUGH(h) -> leave(h) }
     /* It has ended without a table. */
     :: atomic { !gone[h] && over[h] && !has_table[h] -> leave(h) }
     /* Deadlines: of hand_down, and host 0's, which knows who is missing. */
     :: atomic { !gone[h] && has_table[h] && timeout ->
-        assert(cuts > 0 || !good[h]);
+        assert(ALLOWED || !good[h]);
         leave(h) }
     :: atomic { h == 0 && !has_table[0] && timeout ->
-        assert(cuts > 0);
+        assert(ALLOWED);
         has_table[0] = true }
     od
 }
