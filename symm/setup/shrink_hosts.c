@@ -42,78 +42,16 @@
 #include <string.h>
 
 #include "core/failure.h"
-#include "core/team.h"
-#include "setup/survivors.h"
+#include "setup/shrink_hosts_private.h"
 #include "setup/team_object.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
-#include "util/status.h"
 
 #define LOOK_SECONDS  2e-4 /* between two looks at the board; doubles */
 #define LOOK_MOST     2e-3
 #define DEATH_SECONDS 1.0   /* for a death to be known that has broken an exchange */
 #define SPARE_ROUNDS  3     /* new proposals though no death becomes known */
 #define LAST_CALL     65535 /* calls and coordinators share the 32 bits of a uid's step */
-
-enum state { JOINED = 1, OPENED, NOT_OPENED, LEFT };
-enum outcome { UNDECIDED, DONE, FAILED };
-
-struct ballot {
-    int32_t view;   /* the coordinator, by team rank */
-    uint32_t round; /* of its proposals; 0: none */
-};
-
-struct decision {
-    int32_t outcome;
-    int32_t in;     /* the highest view that it counts in */
-    int32_t status; /* FAILED: why */
-    struct ballot ballot;
-};
-
-/* What a rank writes. A coordinator's proposal is followed by its set. */
-struct cell {
-    uint32_t call;
-    int32_t state;
-    int32_t status; /* NOT_OPENED: why */
-    int32_t view;
-    struct ballot ballot;        /* that `state` is about */
-    uint32_t overdue;            /* the rank has waited a deadline for others to come */
-    uint32_t round, slot;        /* its own proposal; 0: none */
-    struct decision now, before; /* of this call, of the one before */
-    uint32_t unused;
-    struct symm_slots taken;
-};
-
-/* What is kept of the last call. */
-struct symm_shrunk {
-    uint32_t version; /* of the own cell */
-    struct decision decision;
-};
-
-struct seen {
-    bool is_here;
-    bool dead;
-    struct cell cell;
-    uint64_t *set; /* of a proposal; owned */
-};
-
-struct shrink {
-    symm_team *team, *made;
-    int me;
-    struct symm_shrunk *shrunk;
-    struct seen *seen;  /* [size]; the own one is `own` */
-    struct cell *own;   /* seen[me].cell */
-    struct cell said;   /* as it was written last */
-    int32_t *member_of; /* [ranks of the world] */
-    uint64_t *set;      /* of own->ballot */
-    size_t words;
-    uint64_t read; /* the board, so far */
-    double until;  /* ranks are waited for */
-    double since;  /* the last change of view or proposal */
-    double broken; /* since when a member has NOT_OPENED for a death; 0: none has */
-    int spare;
-    char sentence[SYMM_ERROR_BYTES]; /* of the own failure to make the team */
-};
 
 /* ---- The board ------------------------------------------------------------------------- */
 
@@ -189,37 +127,6 @@ static symm_status publish(struct shrink *s)
     free(bytes);
     s->said = *s->own;
     return status;
-}
-
-/* ---- Members --------------------------------------------------------------------------- */
-
-/* Has the rank come to this call? Those of a proposal have, also if their cells are not here. */
-static bool has_come(const struct shrink *s, int member)
-{
-    return (s->seen[member].is_here && s->seen[member].cell.call >= s->own->call) ||
-           (s->own->ballot.round > 0 && symm__set_has(s->set, member));
-}
-
-/* Its cell is of this call; NULL: it is not. */
-static const struct cell *cell_of(const struct shrink *s, int member)
-{
-    const struct seen *seen = &s->seen[member];
-
-    return seen->is_here && seen->cell.call == s->own->call ? &seen->cell : NULL;
-}
-
-static bool is_out(const struct shrink *s, int member)
-{
-    const struct cell *cell = cell_of(s, member);
-
-    return !symm__set_has(s->team->survivors, member) || s->seen[member].dead ||
-           (cell && cell->state == LEFT);
-}
-
-static bool is_in_step(const struct cell *cell, struct ballot ballot)
-{
-    return cell && cell->ballot.view == ballot.view &&
-           cell->ballot.round == ballot.round;
 }
 
 /* ---- Decisions --------------------------------------------------------------------------- */
@@ -526,43 +433,6 @@ static symm_status try_proposal(struct shrink *s)
 
 /* ---- A call -------------------------------------------------------------------------------- */
 
-static symm_status not_made(const struct shrink *s)
-{
-    const struct decision *decision = &s->own->now;
-    char name[64];
-
-    symm__team_name(s->team, name, sizeof(name));
-    if (s->own->state == NOT_OPENED)
-        return symm__fail_quiet((symm_status)s->own->status, s->sentence);
-    if (decision->status == SYMM_ERR_NOMEM)
-        return symm__no_slot(s->team);
-    if (decision->status == SYMM_ERR_TIMEOUT)
-        return symm__fail(
-            SYMM_ERR_TIMEOUT,
-            "symm_team_shrink of %s: too many hosts do not answer, or no rank of "
-            "theirs "
-            "has come. They may be cut off and go on by themselves, so only the side "
-            "with more hosts does, or of two halves that with the lowest rank",
-            name);
-    return symm__fail(
-        SYMM_ERR_ABORTED,
-        "the survivors of %s have no team: one of them could not make it, "
-        "or not before the deadline; symm_team_shrink can be called again",
-        name);
-}
-
-static symm_status too_long(const struct shrink *s)
-{
-    char name[64];
-
-    return symm__fail(
-        SYMM_ERR_TIMEOUT,
-        "symm_team_shrink of %s: rank %d, which is to decide, has not within %.3g s: "
-        "stopped, or cut off from this host?",
-        symm__team_name(s->team, name, sizeof(name)), s->team->world_rank[s->own->view],
-        symm__now() - s->since);
-}
-
 static symm_status step(struct shrink *s)
 {
     const double now = symm__now();
@@ -582,7 +452,7 @@ static symm_status step(struct shrink *s)
         status = publish(s);
     if (status == SYMM_OK && s->own->now.outcome == UNDECIDED &&
         now >= s->since + 3 * s->team->ctx->timeout + DEATH_SECONDS)
-        status = too_long(s);
+        status = symm__shrink_too_long(s);
     return status;
 }
 
@@ -643,20 +513,6 @@ static void shrink_close(struct shrink *s)
     free(s->member_of);
 }
 
-/* How the call ends for this rank. */
-static symm_status conclude(struct shrink *s, symm_status status)
-{
-    const struct decision *decision = &s->own->now;
-
-    if (status == SYMM_OK && decision->outcome == FAILED)
-        return not_made(s);
-    /* DONE of a ballot that this rank has not opened is of others. */
-    if (status == SYMM_OK &&
-        (s->own->state != OPENED || !is_in_step(s->own, decision->ballot)))
-        return symm__left_out(s->team);
-    return status;
-}
-
 symm_status symm__shrink_hosts(symm_team *team, symm_team **made)
 {
     struct shrink s;
@@ -672,7 +528,7 @@ symm_status symm__shrink_hosts(symm_team *team, symm_team **made)
                           team->shrinks);
     status = shrink_open(&s, team);
     if (status == SYMM_OK) {
-        status = conclude(&s, agree(&s));
+        status = symm__shrink_conclude(&s, agree(&s));
         team->shrinks = s.own->call;
         s.shrunk->decision = s.own->now;
     }
