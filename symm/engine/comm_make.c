@@ -110,13 +110,14 @@ static symm_status pair_stop(void *arg)
 }
 
 /* The rank of a member that will not take part: it has finalized if `finalized`, else died; -1:
- * none. */
+ * none. All of the team's take part in the exchanges before and after, but of a pair. */
 static int find_ended(const struct making *making, bool finalized)
 {
-    const struct symm_oob *oob = &making->team->ctx->oob;
+    const symm_team *team = making->team;
+    const struct symm_oob *oob = &team->ctx->oob;
 
-    for (int i = 0; i < making->count && oob->alive; i++) {
-        int rank = making->team->world_rank[member_of(making, i)];
+    for (int i = 0; i < (making->pair ? 2 : team->size) && oob->alive; i++) {
+        int rank = team->world_rank[making->pair ? member_of(making, i) : i];
 
         if (rank != oob->rank && !oob->alive(oob->alive_arg, rank) &&
             symm__oob_left(oob, rank) == finalized)
