@@ -387,7 +387,6 @@ static symm_status hand_on(struct over *over)
         .what = exchange->what,
         .tag = exchange->tag ^ SYMM_OOB_HAND_ON,
         .sequence = over->sequence,
-        .agreed = exchange->agreed,
         .led = true,
         .late = exchange->late,
         .late_arg = exchange->late_arg,

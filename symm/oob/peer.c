@@ -405,6 +405,18 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
     return oob_take(run, peer, head, fds, taken);
 }
 
+/* Is the packet of a step on the way to this exchange: of the exchange before it, or of the first
+ * step of an exchange over hosts whose last step this is? */
+static bool oob_is_before(const struct symm_oob_run *run,
+                          const struct symm_oob_head *head)
+{
+    const struct symm_exchange *exchange = run->exchange;
+    if (exchange->before != 0 && (head->tag & ~SYMM_OOB_HAND_ON) == exchange->before)
+        return true;
+    return (head->tag | SYMM_OOB_HAND_ON) == exchange->tag &&
+           head->sequence == run->sequence;
+}
+
 /* A packet of an exchange of another tag. */
 static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *peer,
                                const struct symm_oob_head *head)
@@ -413,10 +425,8 @@ static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *p
         oob_see_elsewhere(peer, head);
         return SYMM_OK;
     }
-    /* The peer has failed in a step on the way to this one, or has thrown this rank's part
-     * away. */
-    if ((run->exchange->before != 0 &&
-         (head->tag & ~SYMM_OOB_HAND_ON) == run->exchange->before) ||
+    /* The peer has failed there, and will not arrive; or it has thrown this rank's part away. */
+    if (oob_is_before(run, head) ||
         (head->kind == SYMM_OOB_BLAME && head->bytes_total == run->exchange->tag &&
          head->fds_total == run->sequence))
         return oob_relay(run, peer, head);
