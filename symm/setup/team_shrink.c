@@ -38,6 +38,7 @@
 #include <stdio.h>
 
 #include "core/control_wait.h"
+#include "core/failure.h"
 #include "core/team.h"
 #include "record/record.h"
 #include "setup/consensus.h"
@@ -509,6 +510,26 @@ static symm_status shrink(symm_team *team, symm_team **survivors)
     return SYMM_OK;
 }
 
+/* A team without all of its ranks has failed: ranks that wait in it for this one, not for the rank
+ * that is gone, need not wait for their timeout. With the context locked. */
+static void fail_incomplete(symm_team *team)
+{
+    const char *why = "has finalized its context";
+    int gone = -1;
+    symm_status status = symm__far_poll_locked(team);
+
+    if (status != SYMM_OK || symm__team_failed(team) != SYMM_OK)
+        return;
+    status = symm__team_death(team, &gone, &why);
+    for (int m = 0; m < team->size && status == SYMM_OK; m++)
+        if (symm__member_is_gone(team, m)) {
+            status = SYMM_ERR_PEER_DEAD;
+            gone = m;
+        }
+    if (status != SYMM_OK)
+        (void)symm__team_fail(team, status, "rank %d %s", team->world_rank[gone], why);
+}
+
 symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
 {
     symm_status status = symm__team_check(team);
@@ -519,6 +540,8 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
         return symm__fail(SYMM_ERR_INVALID, "symm_team_shrink: survivors is NULL");
     pthread_mutex_lock(&team->ctx->lock);
     status = symm__survivors_begin(team);
+    if (status == SYMM_OK)
+        fail_incomplete(team);
     if (status == SYMM_OK)
         status =
             team->far ? symm__shrink_hosts(team, survivors) : shrink(team, survivors);
