@@ -42,7 +42,10 @@
 #include <string.h>
 
 #include "core/failure.h"
+#include "core/team.h"
+#include "setup/consensus.h"
 #include "setup/shrink_hosts_private.h"
+#include "setup/survivors.h"
 #include "setup/team_object.h"
 #include "util/clock.h"
 #include "util/rank_text.h"
@@ -501,6 +504,9 @@ static symm_status shrink_open(struct shrink *s, symm_team *team)
     s->own->state = JOINED;
     s->own->before = s->shrunk->decision;
     s->own->taken = symm__team_slots(ctx);
+    /* release: as in team_shrink.c; it is read by symm_team_create alone */
+    __atomic_store_n(&symm__consensus_page(team, team->rank)->joined,
+                     (uint64_t)team->uid << 32 | s->own->call, __ATOMIC_RELEASE);
     return SYMM_OK;
 }
 

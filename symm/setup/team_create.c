@@ -266,6 +266,31 @@ static int find_finished(const struct symm_create *create, symm_status *status,
     return -1;
 }
 
+/* In which symm_team_shrink of the parent has that rank come, as far as it says? 0: in none. */
+static uint32_t shrinks_of(const symm_team *parent, int rank)
+{
+    /* acquire: pairs with the release in team_shrink.c's announce */
+    const uint64_t joined = __atomic_load_n(
+        &symm__near_control(parent->ctx, rank)->agreement[parent->slot].joined,
+        __ATOMIC_ACQUIRE);
+
+    return joined >> 32 == parent->uid ? (uint32_t)joined : 0;
+}
+
+/* The place of a member that is in a symm_team_shrink that this rank has not entered: it does not
+ * come here. -1: there is none. */
+static int find_shrinking(const struct symm_create *create)
+{
+    const symm_team *parent = create->parent;
+    const uint32_t own = shrinks_of(parent, parent->ctx->rank);
+
+    for (int m = 0; m < create->size; m++)
+        if (m != create->rank && !is_waiting(create->seen[m].word) &&
+            shrinks_of(parent, create->world_rank[m]) > own)
+            return m;
+    return -1;
+}
+
 /* A rank of the list may have finalized because another one died, perhaps one that is not in the
  * list: deaths are looked for after finalized ranks, among all of the parent's. */
 static symm_status find_dead(const struct symm_create *create)
@@ -276,6 +301,11 @@ static symm_status find_dead(const struct symm_create *create)
     const char *why = NULL, *how;
     int at = find_finished(create, &left, &why), count = create->size, dead;
 
+    if (at < 0) {
+        at = find_shrinking(create);
+        left = SYMM_ERR_ABORTED;
+        why = "has gone on to symm_team_shrink of the parent";
+    }
     if (at >= 0) {
         ranks = parent->world_rank;
         count = parent->size;
