@@ -35,7 +35,7 @@ struct sim_config {
         [SIM_RANKS_MAX]; /* the rank's system call at which it is killed; 0: none */
     uint64_t stop_at[SIM_RANKS_MAX]; /* at which it is stopped; 0: none */
     double stop_seconds[SIM_RANKS_MAX];
-    unsigned breaks; /* TCP connections in 1024 that are lost, at some time */
+    unsigned breaks; /* calls in 1024 at which a TCP connection between hosts is lost */
     unsigned
         slow; /* calls in 65536 that take milliseconds: the processor is taken away */
     unsigned

@@ -884,10 +884,12 @@ ssize_t sim_send(int fd, const struct msghdr *message, int flags)
     return (ssize_t)fits;
 }
 
-/* The connection is lost on its way, as seldom as the configuration says. */
+/* The connection is lost on its way, as seldom as the configuration says. On one host there is no
+ * way on which it could be. */
 static void perhaps_break(struct sim_object *o)
 {
-    if (o->local || !o->peer || sim_below(1024) >= sim.config->breaks)
+    if (o->local || !o->peer || sim_below(1024) >= sim.config->breaks ||
+        sim.config->host_of[o->rank] == sim.config->host_of[o->peer->rank])
         return;
     sim_event("breaks", o->number, 0);
     o->error = ECONNRESET;
