@@ -33,6 +33,7 @@
 #define SLICE_SECONDS   0.001 /* the longest sleep: bounds a missed wake */
 #define CROSSED_SECONDS 0.005 /* before a wait is shown to ranks in other teams */
 #define TURNS_A_SCAN    16    /* yields between two polls of all peers */
+#define NEWS_SECONDS    0.1 /* for news of a death on another host, why a rank has left */
 
 /* One wait whose word has not arrived yet. */
 struct stall {
@@ -43,6 +44,7 @@ struct stall {
     int signal;                   /* of a one-sided wait, with its site's name */
     const char *site;
     bool shown;                    /* the control page's `waiting` is set */
+    double left; /* when a member was first seen to have finalized; 0: none was */
     struct symm_control_wait seen; /* as tools see it */
 };
 
@@ -225,7 +227,18 @@ static int find_finished(const struct stall *stall)
     return -1;
 }
 
-static symm_status look_at_all(const struct stall *stall)
+/* The rank has finalized, perhaps because of a death on another host, of which the relays' news may
+ * come later than what is seen in memory. */
+static bool may_be_told(struct stall *stall)
+{
+    if (!stall->team->outer)
+        return false;
+    if (stall->left == 0)
+        stall->left = symm__now();
+    return symm__now() - stall->left < NEWS_SECONDS;
+}
+
+static symm_status look_at_all(struct stall *stall)
 {
     /* Before the poll of all others: if that peer finalized because another rank died, the poll
      * finds the death. */
@@ -247,7 +260,8 @@ static symm_status look_at_all(const struct stall *stall)
         if (status != SYMM_OK)
             return status;
     }
-    return finished < 0 ? SYMM_OK : look_at(stall, finished, true);
+    return finished < 0 || may_be_told(stall) ? SYMM_OK
+                                              : look_at(stall, finished, true);
 }
 
 /* ---- Deadline ------------------------------------------------------------------------ */
