@@ -74,6 +74,21 @@ static symm_status too_late(const struct symm_relay *relay,
         relay->config.rank, x->what, symm__now() - x->start);
 }
 
+/* The root of the exchange has not said who is missing: it may be that one. */
+static void name_root(const struct symm_relay *relay,
+                      const struct symm_relay_exchange *x, char text[SYMM_ERROR_BYTES])
+{
+    const int root = x->leaders[0], host = relay->config.host_of[root];
+
+    if (host != symm__relay_host(relay))
+        snprintf(
+            text, SYMM_ERROR_BYTES,
+            "rank %d has not heard from all hosts in %s within %.3g s, nor from rank "
+            "%d on host %s which one is missing: is a host stopped or cut off?",
+            relay->config.rank, x->what, symm__now() - x->start, root,
+            relay->config.at[host].name);
+}
+
 /* Waits until the call is over. The lock is held, and released while `ask` runs. Returns why the
  * call was given up, with its sentence in `text`. */
 static symm_status wait_over(struct symm_relay *relay,
@@ -102,8 +117,11 @@ static symm_status wait_over(struct symm_relay *relay,
             asked = x->ask(x->arg);
             pthread_mutex_lock(&relay->lock);
         }
-        if (symm__now() >= until && own != SYMM_OK)
+        if (symm__now() >= until && own != SYMM_OK) {
+            if (own == SYMM_ERR_TIMEOUT && x->failed == SYMM_OK)
+                name_root(relay, x, text);
             break;
+        }
         if (asked == SYMM_OK && symm__now() >= until)
             asked = too_late(relay, x);
         if (asked == SYMM_OK || own != SYMM_OK ||

@@ -103,7 +103,15 @@ struct symm_relay_message *symm__ledger_reason(const struct symm_ledger_exchange
     return message;
 }
 
-/* The sentence of a timeout, if hosts have not come. */
+/* Has the root not heard that this host, itself or a child with those below it, has all? */
+static bool is_unsure(const struct symm_ledger_exchange *x, int place)
+{
+    if (place == 0)
+        return !x->have;
+    return symm__tree_parent(place) == 0 && !x->child_have[place - symm__tree_child(0)];
+}
+
+/* The sentence of a timeout, if hosts have not come, or not said that they have all. */
 static void missing_text(const struct symm_ledger *ledger,
                          const struct symm_ledger_exchange *x, double seconds,
                          char *text, size_t bytes)
@@ -113,16 +121,17 @@ static void missing_text(const struct symm_ledger *ledger,
 
     text[0] = '\0';
     for (int p = 0; late && p < x->count; p++)
-        if (!x->parts[p].message)
+        if (x->all ? is_unsure(x, p) : !x->parts[p].message)
             late[count++] = x->leaders[p];
     if (count > 0) {
         symm__ranks_text(late, count, names, sizeof(names));
         snprintf(text, bytes,
-                 "%s (host %s%s) %s not come to %s within %.3g s: stopped, busy "
+                 "%s (host %s%s) %s not %s %s within %.3g s: stopped, busy "
                  "elsewhere, or in need of a longer timeout (SYMM_TIMEOUT)?%s",
                  names, ledger->host_name(ledger->user, ledger->host_of[late[0]]),
-                 count > 1 ? " and others" : "", count == 1 ? "has" : "have", x->what,
-                 seconds, ledger->hint(ledger->user));
+                 count > 1 ? " and others" : "", count == 1 ? "has" : "have",
+                 x->all ? "finished" : "come to", x->what, seconds,
+                 ledger->hint(ledger->user));
     }
     free(late);
 }
@@ -141,7 +150,7 @@ void symm__ledger_give_up(struct symm_ledger *ledger, struct symm_ledger_exchang
         return;
     }
     symm__relay_sentence(message, text);
-    if (head->status == SYMM_ERR_TIMEOUT && !x->all && head->reached > 0) {
+    if (head->status == SYMM_ERR_TIMEOUT && head->reached > 0) {
         char late[SYMM_ERROR_BYTES];
 
         missing_text(ledger, x, head->reached * 1e-3, late, sizeof(late));
