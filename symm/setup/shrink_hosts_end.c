@@ -13,14 +13,12 @@ static symm_status not_made(const struct shrink *s)
         return symm__fail_quiet((symm_status)s->own->status, s->sentence);
     if (decision->status == SYMM_ERR_NOMEM)
         return symm__no_slot(s->team);
-    if (decision->status == SYMM_ERR_TIMEOUT)
-        return symm__fail(
-            SYMM_ERR_TIMEOUT,
-            "symm_team_shrink of %s: too many hosts do not answer, or no rank of "
-            "theirs "
-            "has come. They may be cut off and go on by themselves, so only the side "
-            "with more hosts does, or of two halves that with the lowest rank",
-            name);
+    if (decision->status == SYMM_ERR_TIMEOUT) {
+        for (int m = 0; m < s->team->size; m++)
+            if (has_come(s, m) && !is_out(s, m))
+                symm__set_add(s->set, m);
+        return symm__minority(s->team, s->set, decision->ballot.view);
+    }
     return symm__fail(
         SYMM_ERR_ABORTED,
         "the survivors of %s have no team: one of them could not make it, "

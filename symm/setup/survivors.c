@@ -66,27 +66,50 @@ symm_status symm__no_slot(const symm_team *team)
                       team->ctx->team_bytes);
 }
 
+/* The team's ranks that are not in the set. */
+static const char *name_missing(const symm_team *team, const uint64_t *set, char *names,
+                                size_t bytes)
+{
+    int *missing = malloc((size_t)team->size * sizeof(*missing)), count = 0;
+
+    snprintf(names, bytes, "no other rank");
+    for (int m = 0; missing && m < team->size; m++)
+        if (!symm__set_has(set, m))
+            missing[count++] = team->world_rank[m];
+    if (count > 0)
+        symm__ranks_text(missing, count, names, bytes);
+    free(missing);
+    return names;
+}
+
+symm_status symm__minority(const symm_team *team, const uint64_t *set, int decider)
+{
+    char names[120], name[64];
+
+    return symm__fail(
+        SYMM_ERR_TIMEOUT,
+        "symm_team_shrink of %s: too many hosts did not answer rank %d, which decides, "
+        "or have no rank that had come; from here %s is missing. They may be cut off "
+        "and "
+        "go on by themselves, so only the side with more hosts does, or of two halves "
+        "that with the lowest rank",
+        symm__team_name(team, name, sizeof(name)), team->world_rank[decider],
+        name_missing(team, set, names, sizeof(names)));
+}
+
 void symm__survivors_mark(symm_team *team, const uint64_t *set)
 {
-    int *missing, count = 0;
-    char names[200] = "some ranks", name[64];
+    char names[200], name[64];
     bool dead = false, all = true;
 
     for (int m = 0; m < team->size; m++)
         all = all && symm__set_has(set, m);
     if (all || __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
         return;
-    missing = malloc((size_t)team->size * sizeof(*missing));
     for (int m = 0; m < team->size; m++)
-        if (!symm__set_has(set, m)) {
-            if (missing)
-                missing[count++] = team->world_rank[m];
-            dead = dead || symm__member_is_gone(team, m);
-        }
-    if (missing)
-        symm__ranks_text(missing, count, names, sizeof(names));
-    free(missing);
+        dead = dead || (!symm__set_has(set, m) && symm__member_is_gone(team, m));
     (void)symm__team_fail(team, dead ? SYMM_ERR_PEER_DEAD : SYMM_ERR_TIMEOUT,
-                          "%s did not come to symm_team_shrink of %s", names,
+                          "%s did not come to symm_team_shrink of %s",
+                          name_missing(team, set, names, sizeof(names)),
                           symm__team_name(team, name, sizeof(name)));
 }

@@ -45,11 +45,14 @@
 #include "setup/survivors.h"
 #include "setup/team_object.h"
 #include "util/clock.h"
+#include "util/rank_text.h"
 #include "util/status.h"
 
 #define LOOK_SECONDS 2e-4    /* between two polls of the others */
 #define LAST_ATTEMPT 0xfff0u /* they are counted in 16 bits */
 #define NO_SLOT      SYMM_MAX_TEAMS
+#define LAST_LOOKS                                                                     \
+    64 /* after the deadline: a rank that was stopped has not looked before */
 
 /* The word, taken apart. GATHER names the proposer of the attempt before. */
 struct step {
@@ -232,17 +235,35 @@ static symm_status read_set(struct shrink *s, const struct step *at, bool *curre
     return SYMM_OK;
 }
 
+/* The members of the set that have not made their part of the new team. */
+static uint64_t not_opened(const struct shrink *s)
+{
+    uint64_t members = 0;
+
+    for (int m = 0; m < s->team->size; m++)
+        if (is_in(s->set, m) && !has_opened(s, m))
+            members |= UINT64_C(1) << m;
+    return members;
+}
+
 static symm_status not_made(const struct shrink *s)
 {
-    char name[64];
+    const uint64_t members = not_opened(s);
+    int ranks[SYMM_MAX_LOCAL_RANKS], count = 0;
+    char name[64], names[200] = "one of them";
 
     if (s->slot == NO_SLOT)
         return symm__no_slot(s->team);
+    for (int m = 0; m < s->team->size; m++)
+        if (is_in(members, m))
+            ranks[count++] = s->team->world_rank[m];
+    if (count > 0)
+        symm__ranks_text(ranks, count, names, sizeof(names));
     return symm__fail(
         SYMM_ERR_ABORTED,
-        "the survivors of %s have no team: one of them could not make it, "
+        "the survivors of %s have no team: %s could not make it, "
         "or not before the deadline; symm_team_shrink can be called again",
-        symm__team_name(s->team, name, sizeof(name)));
+        symm__team_name(s->team, name, sizeof(name)), names);
 }
 
 /* Begins the next attempt. That needs a death, which all see once the word reports it. */
@@ -295,10 +316,18 @@ static void sleep_for(struct shrink *s, uint64_t members)
     symm__sleep(LOOK_SECONDS);
 }
 
+/* Has the word not become a valid step, however often this rank has polled it since then? */
+static bool is_stuck(double since, int *looks)
+{
+    *looks = symm__now() < since ? 0 : *looks + 1;
+    return *looks > LAST_LOOKS;
+}
+
 /* Waits until the attempt has a set. */
 static symm_status gather(struct shrink *s)
 {
     double until = 0;
+    int looks = 0;
     uint32_t joined = 0;
     bool decided = false;
 
@@ -313,7 +342,7 @@ static symm_status gather(struct shrink *s)
             joined = s->attempt;
         }
         /* the word changes, but never to a valid step */
-        if (status == SYMM_OK && symm__now() >= until + s->team->ctx->timeout)
+        if (status == SYMM_OK && is_stuck(until + s->team->ctx->timeout, &looks))
             status = damaged(s, at.word);
         if (status != SYMM_OK)
             return status;
@@ -410,22 +439,12 @@ static enum symm_consensus_phase verdict(const struct shrink *s, bool opened, bo
                              : SYMM_CONSENSUS_DECIDED;
 }
 
-/* The members of the set that have not made their part of the new team. */
-static uint64_t not_opened(const struct shrink *s)
-{
-    uint64_t members = 0;
-
-    for (int m = 0; m < s->team->size; m++)
-        if (is_in(s->set, m) && !has_opened(s, m))
-            members |= UINT64_C(1) << m;
-    return members;
-}
-
 /* Waits until it is decided how the attempt ends, the same for all. */
 static symm_status conclude(struct shrink *s, bool opened,
                             enum symm_consensus_phase *end)
 {
     double until = symm__now() + s->team->ctx->timeout;
+    int looks = 0;
 
     if (opened) /* release: pairs with the acquire in has_opened */
         __atomic_store_n(&s->own->opened, mark_of(s), __ATOMIC_RELEASE);
@@ -436,7 +455,7 @@ static symm_status conclude(struct shrink *s, bool opened,
 
         if (status != SYMM_OK)
             return status;
-        if (at.attempt < s->attempt || symm__now() >= until + s->team->ctx->timeout)
+        if (at.attempt < s->attempt || is_stuck(until + s->team->ctx->timeout, &looks))
             return damaged(s, at.word);
         /* too long ago to know how this rank's attempt ended */
         if (at.attempt > s->attempt + 3)
