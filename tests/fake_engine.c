@@ -6,11 +6,13 @@
  * A communicator is a file in the folder SYMM_FAKE_ENGINE_DIR, named by its id, with a slot
  * for each rank. Every collective gathers: each rank writes a part of its bytes, barrier,
  * each rank reads what it needs, barrier. The last rank that maps the file removes its name.
- * Waits obey the contract of engine.h.
+ * Waits obey the contract of engine.h. A suite that includes this file may define
+ * FAKE_ENGINE_IS_CUT(rank, other): whether these ranks of the world cannot reach each other now.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,20 +77,36 @@ static symm_status fake_id(struct symm_engine *engine, struct symm_engine_id *id
                : symm__fail_errno(SYMM_ERR_SYSTEM, errno, "random bytes");
 }
 
+#ifndef FAKE_ENGINE_IS_CUT
+#define FAKE_ENGINE_IS_CUT(rank, other) false
+#endif
+
+static bool is_cut(const struct symm_engine_comm *comm)
+{
+    for (int r = 0; r < comm->size; r++)
+        if (FAKE_ENGINE_IS_CUT(comm->world_rank[comm->rank], comm->world_rank[r]))
+            return true;
+    return false;
+}
+
 /* All ranks; ends by the deadline, stop, or an abort of any rank. */
 static symm_status meet(struct symm_engine_comm *comm,
                         const struct symm_engine_wait *wait)
 {
     struct shared *s = comm->shared;
     uint32_t round = atomic_load(&s->round);
+    bool come = false;
     symm_status status;
 
-    if (atomic_fetch_add(&s->arrived, 1) + 1 == (uint32_t)comm->size) {
-        atomic_store(&s->arrived, 0);
-        atomic_fetch_add(&s->round, 1);
-        return SYMM_OK;
-    }
     while (atomic_load(&s->round) == round) {
+        if (!come && !is_cut(comm)) {
+            come = true;
+            if (atomic_fetch_add(&s->arrived, 1) + 1 == (uint32_t)comm->size) {
+                atomic_store(&s->arrived, 0);
+                atomic_fetch_add(&s->round, 1);
+                return SYMM_OK;
+            }
+        }
         if (atomic_load(&s->aborted))
             return symm__fail(SYMM_ERR_ABORTED, "a rank has aborted the communicator");
         status = wait->stop ? wait->stop(wait->stop_arg) : SYMM_OK;

@@ -442,6 +442,16 @@ bool sim_is_dead(int rank)
     return sim.rank[rank].dead;
 }
 
+bool sim_is_cut(int a, int b)
+{
+    const struct sim_config *config = sim.config;
+
+    return sim.now >= sim.cut_at && sim.now < sim.cut_until &&
+           ((config->cut_hosts >> config->host_of[a] ^
+             config->cut_hosts >> config->host_of[b]) &
+            1);
+}
+
 double sim_stopped(int rank)
 {
     return (double)sim.rank[rank].stopped * 1e-9;
@@ -506,6 +516,12 @@ void sim_run(const struct sim_config *config, struct sim_result *result)
                        .now = 1000000000,
                        .next_due = SIM_FOREVER,
                        .tids = sim_wrap_linked};
+    if (config->cut_seconds > 0) {
+        sim.cut_at = (uint64_t)(config->cut_at * 1e9);
+        sim.cut_until = config->cut_seconds > config->limit
+                            ? SIM_FOREVER
+                            : sim.cut_at + (uint64_t)(config->cut_seconds * 1e9);
+    }
     dl_iterate_phdr(find_tls, NULL);
     sim.main_tls = __real_calloc(1, tls_bytes + 1);
     memcpy(sim.main_tls, tls_at, tls_bytes);

@@ -41,6 +41,10 @@ struct sim_config {
     unsigned
         interrupt; /* calls in 1024 of a rank's first thread that a signal interrupts */
     double latency; /* of the network, seconds, at most */
+    /* The network between the hosts of these bits and the others is cut at that time, for so long;
+     * INFINITY: for ever. */
+    unsigned cut_hosts;
+    double cut_at, cut_seconds;
     size_t room;    /* bytes that a connection holds */
     double limit;   /* simulated seconds, after which the run counts as hung */
     bool trace;     /* prints events */
@@ -67,6 +71,7 @@ double sim_now(void);
 void sim_sleep(double seconds);
 int sim_rank(void);           /* -1: no fiber */
 bool sim_is_dead(int rank);   /* has been killed */
+bool sim_is_cut(int a, int b); /* are these ranks' hosts cut off from each other now? */
 double sim_stopped(int rank); /* for how long, until now */
 uint64_t sim_random(void);    /* by the seed */
 void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));

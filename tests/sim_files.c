@@ -17,6 +17,8 @@
 
 #define PACKET_FDS 16
 #define MAPS       1024
+#define SILENCE    UINT64_C(30000000000) /* TCP_USER_TIMEOUT, as net/tcp.c sets it */
+#define REPEAT     UINT64_C(200000000)   /* TCP sends again, at the latest */
 
 int __real_close(int fd);
 
@@ -48,7 +50,7 @@ struct sim_object {
     uint64_t error_at, eof_at, ready_at; /* SIM_FOREVER: not */
     struct sim_object *peer;
     struct packet *first, **last;
-    size_t queued;
+    size_t queued, lost; /* lost: sent to nobody */
     bool closed, shut;
     struct sim_object
         *waiting; /* LISTENING: not accepted yet; a list by next_waiting */
@@ -56,6 +58,7 @@ struct sim_object {
     uint64_t arrives;
     int waiting_count, backlog;
     int pid; /* of the other end */
+    int far; /* rank of the other end, at the begin; -1: none */
     dev_t device;
     ino_t inode;
     int port, peer_port;
@@ -120,6 +123,7 @@ static struct sim_object *make(enum kind kind)
     o->number = ++numbers;
     o->real = -1;
     o->rank = sim_rank();
+    o->far = -1;
     o->last = &o->first;
     o->error_at = o->eof_at = o->ready_at = SIM_FOREVER;
     if (kind == SOCKET && socket_count < SIM_FDS * 4)
@@ -159,7 +163,7 @@ static void drop_packets(struct sim_object *o)
 /* Those that poll the object look at it again, at that time. */
 static void changed(const struct sim_object *o, uint64_t at)
 {
-    for (int i = 0; i < sim.fibers; i++) {
+    for (int i = 0; i < sim.fibers && at < SIM_FOREVER; i++) {
         struct sim_fiber *f = &sim.fiber[i];
 
         if (f->state != SIM_BLOCKED || !f->polls)
@@ -181,10 +185,30 @@ static uint64_t network_delay(const struct sim_object *o)
     return 10000 + sim_below((uint64_t)(sim.config->latency * 1e9) + 1);
 }
 
+/* Does the cut, whenever it is, lie between the hosts of the ranks? */
+static bool crosses(int a, int b)
+{
+    const struct sim_config *config = sim.config;
+
+    return sim.cut_until > sim.cut_at && ((config->cut_hosts >> config->host_of[a] ^
+                                           config->cut_hosts >> config->host_of[b]) &
+                                          1);
+}
+
+/* What would arrive at that time meets the cut: TCP sends it again. */
+static uint64_t through(int a, int b, uint64_t at)
+{
+    if (!crosses(a, b) || at < sim.cut_at || sim.now >= sim.cut_until)
+        return at;
+    if (sim.cut_until == SIM_FOREVER)
+        return SIM_FOREVER;
+    return at > sim.cut_until + REPEAT ? at : sim.cut_until + sim_below(REPEAT);
+}
+
 /* No earlier than what was sent before. */
 static uint64_t arrival(const struct sim_object *from, const struct sim_object *to)
 {
-    uint64_t at = sim.now + network_delay(from);
+    uint64_t at = through(from->rank, to->rank, sim.now + network_delay(from));
 
     for (const struct packet *p = to->first; p; p = p->next)
         at = p->at > at ? p->at : at;
@@ -215,7 +239,7 @@ static void hang_up(struct sim_object *o, bool unread)
             peer->queued -= lost->bytes - lost->used;
             __real_free(lost);
         }
-        at = sim.now + network_delay(o);
+        at = through(o->rank, peer->rank, sim.now + network_delay(o));
     }
     if (peer->eof_at > at)
         peer->eof_at = at;
@@ -515,6 +539,8 @@ static void pair_up(struct sim_object *a, struct sim_object *b)
 {
     a->peer = b;
     b->peer = a;
+    a->far = b->rank;
+    b->far = a->rank;
     a->stage = b->stage = CONNECTED;
     a->pid = SIM_PID + 100 * b->rank;
     b->pid = SIM_PID + 100 * a->rank;
@@ -560,6 +586,17 @@ static struct sim_object *listener_of(int port)
             !all_sockets[i]->closed)
             return all_sockets[i];
     return NULL;
+}
+
+/* The rank that listens at the port, or has listened there last; -1: none has. */
+static int owner_of(int port)
+{
+    int rank = -1;
+
+    for (int i = 0; i < socket_count; i++)
+        if (all_sockets[i]->port == port && all_sockets[i]->stage == LISTENING)
+            rank = all_sockets[i]->rank;
+    return rank;
 }
 
 int sim_bind(int fd, const struct sockaddr *address, socklen_t bytes)
@@ -622,8 +659,9 @@ static void knock(struct sim_object *listener, struct sim_object *o, uint64_t at
     other->arrives = at;
     other->refs = 1;
     pair_up(other, o);
-    while (*last)
+    while (*last && (*last)->arrives <= at)
         last = &(*last)->next_waiting;
+    other->next_waiting = *last;
     *last = other;
     listener->waiting_count++;
     changed(listener, at);
@@ -647,6 +685,7 @@ int sim_connect(int fd, const struct sockaddr *address, socklen_t bytes)
 {
     struct sim_object *o = socket_of(fd), *listener;
     struct sockaddr_in to;
+    int owner;
 
     if (!o)
         return -1;
@@ -657,6 +696,9 @@ int sim_connect(int fd, const struct sockaddr *address, socklen_t bytes)
     o->port = ++ports;
     o->peer_port = ntohs(to.sin_port);
     o->ready_at = sim.now + network_delay(o) + network_delay(o);
+    owner = owner_of(o->peer_port);
+    if (owner >= 0)
+        o->ready_at = through(o->rank, owner, o->ready_at);
     if (listener) {
         knock(listener, o, o->ready_at);
     } else {
@@ -811,10 +853,22 @@ static void queue(struct sim_object *to, struct packet *p, uint64_t at)
 /* The other end is gone. */
 static ssize_t send_to_none(struct sim_object *o, size_t bytes)
 {
+    if (!o->local && !o->error && o->eof_at == SIM_FOREVER && o->reset) {
+        /* behind a cut that stays: nobody answers */
+        if (o->lost + bytes > sim.config->room) {
+            errno = EAGAIN;
+            return -1;
+        }
+        o->lost += bytes;
+        return (ssize_t)bytes;
+    }
     if (!o->local && !o->error && o->eof_at > sim.now - 1000 &&
         o->eof_at != SIM_FOREVER) {
+        const uint64_t at = sim.now + network_delay(o);
+
         o->error = ECONNRESET; /* TCP learns it by sending */
-        o->error_at = sim.now + network_delay(o);
+        o->error_at =
+            o->far >= 0 && crosses(o->rank, o->far) && o->eof_at > at ? o->eof_at : at;
         changed(o, o->error_at);
         return (ssize_t)bytes;
     }
@@ -842,7 +896,7 @@ static void queue_pieces(struct sim_object *o, struct packet *whole)
     memcpy(rest->data, whole->data + cut, rest->bytes);
     whole->bytes = cut;
     queue(to, whole, at);
-    queue(to, rest, at + network_delay(o));
+    queue(to, rest, at == SIM_FOREVER ? at : at + network_delay(o));
 }
 
 ssize_t sim_send(int fd, const struct msghdr *message, int flags)
@@ -893,6 +947,29 @@ static void perhaps_break(struct sim_object *o)
         return;
     sim_event("breaks", o->number, 0);
     o->error = ECONNRESET;
+    o->error_at = o->eof_at = sim.now;
+    hang_up(o, true);
+    changed(o, sim.now);
+}
+
+/* When the kernel gives up the connection, since its other end is silent; SIM_FOREVER: never. */
+static uint64_t silent_at(const struct sim_object *o)
+{
+    const uint64_t at = sim.cut_at + SILENCE;
+
+    if (o->local || o->stage != CONNECTED || o->far < 0 || !crosses(o->rank, o->far) ||
+        sim.cut_until <= at)
+        return SIM_FOREVER;
+    return at;
+}
+
+static void perhaps_silence(struct sim_object *o)
+{
+    if (sim.now < silent_at(o))
+        return;
+    sim_event("is silent", o->number, 0);
+    o->far = -1;
+    o->error = ETIMEDOUT;
     o->error_at = o->eof_at = sim.now;
     hang_up(o, true);
     changed(o, sim.now);
@@ -980,6 +1057,7 @@ ssize_t sim_receive(int fd, struct msghdr *message, int flags)
     settle_connect(o);
     if (o->stage == CONNECTED)
         perhaps_break(o);
+    perhaps_silence(o);
     message->msg_flags = 0;
     has = o->first && o->first->at <= sim.now;
     if (o->local || !has) /* a local socket reports its error first, TCP last */
@@ -1028,6 +1106,8 @@ static short socket_events(struct sim_object *o, uint64_t *next)
     short events = 0;
 
     settle_connect(o);
+    perhaps_silence(o);
+    no_later(next, silent_at(o));
     no_later(next, o->ready_at);
     no_later(next, o->eof_at);
     no_later(next, o->error ? o->error_at : SIM_FOREVER);

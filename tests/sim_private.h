@@ -58,6 +58,7 @@ struct sim {
     struct sim_fiber *current;
     struct sim_rank rank[SIM_RANKS_MAX];
     uint64_t now, next_due, events, hash, random;
+    uint64_t cut_at, cut_until; /* the same: never */
     int tids;
     void *main_sp, *main_tls;
     const char *hung;

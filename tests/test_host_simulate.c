@@ -17,12 +17,15 @@
  */
 /* ctest: cost 10 */
 /* ctest: sim */
+#include "sim.h"
+
+#define FAKE_ENGINE_IS_CUT(rank, other) sim_is_cut(rank, other)
 #include "fake_engine.c"
 
 #include "harness.h"
-#include "sim.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -59,6 +62,7 @@ enum way { BY_KEY, BY_ALLGATHER, BY_PORT };
 struct outcome { /* of a rank */
     int made;    /* shrinks that returned SYMM_OK */
     uint64_t members[SHRINKS];
+    double made_at, left_at; /* the first of them; when symm_finalize began */
     bool joined, ended;
     uint64_t last; /* members of the team whose last barrier has passed */
 };
@@ -72,7 +76,7 @@ struct job {
     enum step step[STEPS];
     int steps, quits;       /* quits: bits of ranks that finalize at the first error */
     uint64_t deaths, stops; /* bits: ranks that will be killed, stopped for long */
-    bool breaks;
+    bool breaks, cut;       /* cut: for longer than calls bear */
     struct sim_config sim;
     /* By the ranks, while it runs. */
     char entries[RANKS][ENTRY];
@@ -166,6 +170,36 @@ static void choose_faults(struct job *job, uint64_t *state)
     }
 }
 
+#define CUT_SHORT 0.5 /* seconds, which calls bear */
+
+/* A network that is cut in two: most jobs over hosts without another fault, some of those with
+ * one. */
+static void choose_cut(struct job *job)
+{
+    uint64_t state = job->seed * UINT64_C(0xc2b2ae3d27d4eb4f) + 3;
+    const bool alone = job->deaths == 0 && job->stops == 0 && !job->breaks;
+    struct sim_config *sim = &job->sim;
+
+    if (job->hosts == 1 || below(&state, 4) >= (alone ? 3 : 1))
+        return;
+    sim->cut_hosts = 1 + (unsigned)below(&state, (UINT64_C(1) << job->hosts) - 2);
+    sim->cut_at = 1 + 1e-3 * (double)below(&state, 300);
+    switch (below(&state, 4)) {
+    case 0:
+        sim->cut_seconds = CUT_SHORT * 1e-3 * (double)(1 + below(&state, 1000));
+        break;
+    case 1:
+        sim->cut_seconds = CUT_SHORT + 1e-3 * (double)below(&state, 4000);
+        break;
+    case 2:
+        sim->cut_seconds = 4 + 1e-3 * (double)below(&state, 40000);
+        break;
+    default:
+        sim->cut_seconds = INFINITY;
+    }
+    job->cut = sim->cut_seconds > CUT_SHORT;
+}
+
 static void choose_job(struct job *job, uint64_t seed)
 {
     uint64_t state = seed * UINT64_C(0xd1342543de82ef95) + 7;
@@ -202,6 +236,7 @@ static void choose_job(struct job *job, uint64_t seed)
     for (int r = 0; r < job->ranks; r++)
         job->sim.host_of[r] = job->host[r] - 'a';
     choose_faults(job, &state);
+    choose_cut(job);
 }
 
 /* ---- What is checked ------------------------------------------------------------- */
@@ -223,12 +258,23 @@ static void blame(struct job *job, const char *format, ...)
                  sim_now(), text);
 }
 
+/* Has the rank been on the other side of a cut? */
+static bool was_cut_off(const struct job *job, int rank)
+{
+    const struct sim_config *sim = &job->sim;
+
+    return job->cut && sim_now() >= sim->cut_at &&
+           ((sim->cut_hosts >> sim->host_of[rank] ^
+             sim->cut_hosts >> sim->host_of[sim_rank()]) &
+            1);
+}
+
 static uint64_t faulty(const struct job *job)
 {
     uint64_t bits = job->stops;
 
     for (int r = 0; r < job->ranks; r++)
-        if (sim_is_dead(r))
+        if (sim_is_dead(r) || was_cut_off(job, r))
             bits |= UINT64_C(1) << r;
     return bits;
 }
@@ -294,7 +340,8 @@ static bool is_strict(const struct job *job)
     for (int i = 0; i < job->steps; i++)
         pairs = pairs || job->step[i] == SIGNAL || job->step[i] == SEND ||
                 job->step[i] == CREATE;
-    return !job->breaks && (job->stops == 0 || (job->hosts == 1 && !pairs));
+    return !job->breaks && !job->cut &&
+           (job->stops == 0 || (job->hosts == 1 && !pairs));
 }
 
 /* Has the lowest rank of a host died, the host's relay and perhaps the root of an exchange? Then
@@ -330,7 +377,8 @@ static symm_status judge(struct job *job, struct watch watch, const char *what,
     const bool starts = strncmp(what, "symm_init", 9) == 0;
     const uint64_t named = starts || job->stops ? bad | ended(job) : bad;
 
-    if (!starts && job->stops == 0 && !job->breaks && !relay_died(job))
+    if (!starts && job->stops == 0 && !job->breaks && !job->sim.cut_hosts &&
+        !relay_died(job))
         allowed = SOON;
     sim_note("%s: %s in %.6f s%s%s", what, symm_status_name(status), spent,
              status == SYMM_OK ? "" : ": ", status == SYMM_OK ? "" : symm_last_error());
@@ -341,7 +389,8 @@ static symm_status judge(struct job *job, struct watch watch, const char *what,
         return status;
     if (bad == 0)
         blame(job, "%s fails without a fault: %s", what, symm_last_error());
-    else if (is_strict(job) && !(starts && status == SYMM_ERR_TIMEOUT) &&
+    else if ((is_strict(job) || (job->cut && strstr(symm_last_error(), "hosts"))) &&
+             !(starts && status == SYMM_ERR_TIMEOUT) &&
              !names(symm_last_error(), named) &&
              !names_host(job, symm_last_error(), named, starts) &&
              !strstr(symm_last_error(), "the caller's allgather"))
@@ -557,6 +606,8 @@ static symm_team *survive(struct job *job, symm_team *team, struct outcome *mine
         if (status == SYMM_OK)
             break;
     }
+    if (next && mine->made == 0)
+        mine->made_at = sim_now();
     if (next && mine->made < SHRINKS) {
         mine->members[mine->made++] = members_of(next);
         sim_note("has a team of %#" PRIx64, members_of(next));
@@ -622,6 +673,7 @@ static void body(int rank, void *arg)
     }
     mine->joined = true;
     run_steps(job, ctx, mine);
+    mine->left_at = sim_now();
     TIMED(job, 3 * TIMEOUT + SLACK, (symm_finalize(ctx), SYMM_OK));
     mine->ended = true;
 }
@@ -660,6 +712,23 @@ static void compare_teams(const struct job *job, struct verdict *shared)
                 }
 }
 
+/* Two sides of a network do not go on at the same time, with teams that have no rank in common. */
+static void compare_sides(const struct job *job, struct verdict *shared)
+{
+    for (int a = 0; a < job->ranks; a++)
+        for (int b = 0; b < job->ranks; b++) {
+            const struct outcome *one = &job->outcome[a], *other = &job->outcome[b];
+
+            if (job->host[a] != job->host[b] && job->deaths == 0 && one->made > 0 &&
+                other->made > 0 && !(one->members[0] & other->members[0]) &&
+                one->made_at <= other->made_at && other->made_at < one->left_at)
+                note(shared,
+                     "rank %d has a team of %#" PRIx64 ", rank %d one of %#" PRIx64
+                     " on the other side",
+                     a, one->members[0], b, other->members[0]);
+        }
+}
+
 static void judge_job(const struct job *job, struct verdict *shared)
 {
     const struct sim_result *result = &shared->result;
@@ -683,7 +752,8 @@ static void judge_job(const struct job *job, struct verdict *shared)
                  result->blocks[r]);
     }
     compare_teams(job, shared);
-    for (int r = 0; r < job->ranks && job->stops == 0 && !job->breaks; r++)
+    compare_sides(job, shared);
+    for (int r = 0; r < job->ranks && job->stops == 0 && !job->breaks && !job->cut; r++)
         if (job->outcome[r].joined && !result->died[r] && job->outcome[r].last == 0 &&
             !(job->quits >> r & 1))
             note(shared, "rank %d has ended without a team", r);
@@ -711,8 +781,11 @@ static void run_child(uint64_t seed, struct verdict *shared)
     harness_remove(job.engines);
     shared->done = true;
     if (job.sim.trace)
-        fprintf(stderr, "%d ranks, %d hosts, deaths %#" PRIx64 ", stops %#" PRIx64 "\n",
-                job.ranks, job.hosts, job.deaths, job.stops);
+        fprintf(stderr,
+                "%d ranks, %d hosts, deaths %#" PRIx64 ", stops %#" PRIx64
+                ", cut %#x from %g for %g s\n",
+                job.ranks, job.hosts, job.deaths, job.stops, job.sim.cut_hosts,
+                job.sim.cut_at, job.sim.cut_seconds);
 }
 
 /* Whether the seed's job went well; prints it if not. */
