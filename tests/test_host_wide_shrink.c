@@ -2,7 +2,8 @@
 /*
  * test_host_wide_shrink.c - the survivors of a team over several hosts make a new team
  * (symm_team_shrink): ranks of several hosts die, whole hosts do, also the coordinator and also
- * during the agreement; ranks and hosts come too late; a host is replaced by a new job.
+ * during the agreement; ranks and hosts come too late; the coordinator stops; a host is replaced by
+ * a new job.
  *
  * One machine appears as several hosts; the test's own allgather gives them TCP connections.
  * SYMM_TEST_KILLS=N sets the number of deaths at random moments of the agreement (12).
@@ -441,6 +442,84 @@ static void halves_do_not_both_go_on(void **state)
     }
 }
 
+/* ---- A coordinator that stops ------------------------------------------------------ */
+
+/*
+ * The coordinator stops when it has come, and waits for the last rank. It continues when the others
+ * have given up, or (`late`) have a team without it: then it is rank 5 of a team in turned order,
+ * since with rank 0 the relay of its host stops, too.
+ */
+static void stop_coordinator(const pid_t *ranks, int count, void *arg)
+{
+    struct shared *s = arg;
+    const int first = s->late ? count - 1 : 0;
+
+    if (!harness_until(&s->ready, count - 1))
+        return;
+    harness_sleep(s->timeout / 4); /* for their coming */
+    kill(ranks[first], SIGSTOP);
+    atomic_fetch_add(&s->ready, 1);
+    (void)harness_until(&s->made, (s->late ? 2 : 1) * (count - 1));
+    kill(ranks[first], SIGCONT);
+}
+
+static int body_stopped(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *team = world, *next = NULL;
+    const int me = symm_team_rank(world), first = s->late ? s->ranks - 1 : 0;
+    char sentence[64];
+
+    if (s->late)
+        CHECK_OK(symm_team_split(world, 0, -me, &team));
+    CHECK_OK(symm_barrier(team, NULL, NULL));
+    if (symm_team_rank(team) == s->ranks - 1)
+        CHECK(harness_until(&s->ready, s->ranks));
+    atomic_fetch_add(&s->ready, 1);
+    CHECK_STATUS(symm_team_shrink(team, &next), SYMM_ERR_TIMEOUT);
+    snprintf(sentence, sizeof(sentence),
+             me == first ? "rank %d was to decide, and other ranks have given up"
+                         : "rank %d, which was to decide",
+             first);
+    CHECK_ERROR(sentence);
+    atomic_fetch_add(&s->made, 1);
+    if (!s->late)
+        CHECK(harness_until(&s->made, s->ranks));
+    s->status[me] = symm_team_shrink(team, &next);
+    if (me == first && s->late) {
+        CHECK_STATUS(s->status[me], SYMM_ERR_TIMEOUT);
+        CHECK_ERROR("too late"); /* and they have gone on */
+    } else {
+        CHECK_STATUS(s->status[me], SYMM_OK);
+        CHECK(shrink_members_of(next) == (s->late ? 0x1f : 0x3f));
+        atomic_fetch_add(&s->made, 1);
+    }
+    CHECK_STATUS(symm_barrier(team, NULL, NULL), s->late ? SYMM_ERR_TIMEOUT : SYMM_OK);
+    CHECK_ZERO(harness_sync_wait(&s->sync[1], s->ranks));
+    return 0;
+}
+
+static void a_coordinator_stops(void **state)
+{
+    struct shared *s = *state;
+
+    for (unsigned late = 0; late < 2; late++) {
+        double timeout;
+
+        HARNESS_PATIENCE(timeout, 0.6)
+        {
+            struct harness h = job(s, "aabbcc", body_stopped);
+
+            s->late = late;
+            s->timeout = timeout;
+            h.direct = stop_coordinator;
+            if (harness_run(&h) == 0)
+                break;
+        }
+        assert_true(timeout <= HARNESS_SOON);
+    }
+}
+
 /* ---- A host is replaced ---------------------------------------------------------------------------- */
 
 static int gather_next(void *arg, const void *in, size_t bytes, void *out)
@@ -518,6 +597,7 @@ int main(void)
         cmocka_unit_test(deaths_in_the_agreement),
         cmocka_unit_test(late_ranks_are_told),
         cmocka_unit_test(halves_do_not_both_go_on),
+        cmocka_unit_test(a_coordinator_stops),
         cmocka_unit_test(a_new_job_replaces_a_host),
     };
     int failed;

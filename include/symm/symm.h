@@ -165,7 +165,8 @@ SYMM_API symm_status symm_team_create(symm_team *parent, const int *ranks, int n
  * split. Over several hosts: a host that does not answer, or none of whose ranks calls, may be
  * cut off from the others and shrink the team too. So only a majority goes on: survivors on more
  * than half of the hosts that are not known to be dead, or on half of them with the lowest such
- * host. Other survivors get SYMM_ERR_TIMEOUT, and can call again.
+ * host. Other survivors get SYMM_ERR_TIMEOUT, and can call again. So can all ranks if one that has
+ * called stops, and holds up the others for 3 timeouts.
  */
 SYMM_API symm_status symm_team_shrink(symm_team *team,
                                       symm_team **survivors) SYMM_MUST_CHECK;

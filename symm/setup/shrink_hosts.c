@@ -14,6 +14,8 @@
  *     OPENED/NOT_OPENED the rank has tried to make the team of that ballot
  *     DONE(ballot)      decision: all of its set have OPENED
  *     FAILED            decision: one could not, or not in time: all return an error
+ *     ABANDONED         decision of any rank: the coordinator, though it lives, is too late. All
+ *                       return an error, but those that have read a decision before
  *     LEFT              the rank returns an error of its own, and counts as dead
  *
  * If one of the set dies without OPENED, the coordinator makes a new proposal. If the coordinator
@@ -35,7 +37,8 @@
  *
  * Bounded: one deadline for ranks that are alive but do not come, one for making the team; a death
  * begins both anew. Later than three deadlines after the last change of view or proposal a rank
- * returns an error.
+ * abandons the call. All of them stay in, as after FAILED, and the next call goes on without a
+ * coordinator that does not come to it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +55,6 @@
 
 #define LOOK_SECONDS  2e-4 /* between two looks at the board; doubles */
 #define LOOK_MOST     2e-3
-#define DEATH_SECONDS 1.0   /* for a death to be known that has broken an exchange */
 #define SPARE_ROUNDS  3     /* new proposals though no death becomes known */
 #define LAST_CALL     65535 /* calls and coordinators share the 32 bits of a uid's step */
 
@@ -60,7 +62,7 @@
 
 static bool is_decision(const struct decision *decision)
 {
-    return decision->outcome >= UNDECIDED && decision->outcome <= FAILED;
+    return decision->outcome >= UNDECIDED && decision->outcome <= ABANDONED;
 }
 
 static void take_cell(void *user, int rank, const void *bytes, size_t count)
@@ -436,6 +438,15 @@ static symm_status try_proposal(struct shrink *s)
 
 /* ---- A call -------------------------------------------------------------------------------- */
 
+static void give_up(struct shrink *s)
+{
+    s->gave_up = true;
+    s->own->now = (struct decision){.outcome = ABANDONED,
+                                    .in = s->own->view,
+                                    .status = SYMM_ERR_TIMEOUT,
+                                    .ballot = {.view = s->own->view}};
+}
+
 static symm_status step(struct shrink *s)
 {
     const double now = symm__now();
@@ -454,8 +465,10 @@ static symm_status step(struct shrink *s)
     if (status == SYMM_OK)
         status = publish(s);
     if (status == SYMM_OK && s->own->now.outcome == UNDECIDED &&
-        now >= s->since + 3 * s->team->ctx->timeout + DEATH_SECONDS)
-        status = symm__shrink_too_long(s);
+        now >= s->since + decision_seconds(s)) {
+        give_up(s);
+        status = publish(s);
+    }
     return status;
 }
 
@@ -544,7 +557,8 @@ symm_status symm__shrink_hosts(symm_team *team, symm_team **made)
         *made = s.made;
     } else if (s.own) {
         symm__error_save(sentence);
-        if (s.own->now.outcome != FAILED) { /* this rank's alone */
+        if (s.own->now.outcome != FAILED && s.own->now.outcome != ABANDONED) {
+            /* this rank's alone */
             s.own->state = LEFT;
             (void)!publish(&s);
             symm__set_remove(team->survivors, team->rank);

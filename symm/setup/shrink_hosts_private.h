@@ -7,8 +7,10 @@
 #include "setup/survivors.h"
 #include "util/status.h"
 
+#define DEATH_SECONDS 1.0 /* for a death to be known that has broken an exchange */
+
 enum state { JOINED = 1, OPENED, NOT_OPENED, LEFT };
-enum outcome { UNDECIDED, DONE, FAILED };
+enum outcome { UNDECIDED, DONE, FAILED, ABANDONED };
 
 struct ballot {
     int32_t view;   /* the coordinator, by team rank */
@@ -18,7 +20,7 @@ struct ballot {
 struct decision {
     int32_t outcome;
     int32_t in;     /* the highest view that it counts in */
-    int32_t status; /* FAILED: why */
+    int32_t status; /* FAILED, ABANDONED: why */
     struct ballot ballot;
 };
 
@@ -64,6 +66,7 @@ struct shrink {
     double since;  /* the last change of view or proposal */
     double broken; /* since when a member has NOT_OPENED for a death; 0: none has */
     int spare;
+    bool gave_up;                    /* ABANDONED by its own clock */
     char sentence[SYMM_ERROR_BYTES]; /* of the own failure to make the team */
 };
 
@@ -90,6 +93,12 @@ static inline bool is_out(const struct shrink *s, int member)
            (cell && cell->state == LEFT);
 }
 
+/* How long a decision is waited for after the last change of view or proposal. */
+static inline double decision_seconds(const struct shrink *s)
+{
+    return 3 * s->team->ctx->timeout + DEATH_SECONDS;
+}
+
 static inline bool is_in_step(const struct cell *cell, struct ballot ballot)
 {
     return cell && cell->ballot.view == ballot.view &&
@@ -99,7 +108,5 @@ static inline bool is_in_step(const struct cell *cell, struct ballot ballot)
 /* shrink_hosts_end.c: how the call ends for this rank. status: of the agreement. */
 symm_status symm__shrink_conclude(const struct shrink *s,
                                   symm_status status) SYMM_MUST_CHECK;
-/* Fails: the coordinator has not decided. */
-symm_status symm__shrink_too_long(const struct shrink *s) SYMM_MUST_CHECK;
 
 #endif
