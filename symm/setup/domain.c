@@ -78,8 +78,9 @@ static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *mess
     return SYMM_OK;
 }
 
-static symm_status exchange(symm_ctx *ctx, uint32_t step, const void *bytes,
-                            size_t count, double timeout,
+/* mine: a failure of this rank before, which all return. */
+static symm_status exchange(symm_ctx *ctx, uint32_t step, symm_status mine,
+                            const void *bytes, size_t count, double timeout,
                             struct symm_oob_message *messages)
 {
     const struct symm_exchange exchange = {
@@ -90,6 +91,7 @@ static symm_status exchange(symm_ctx *ctx, uint32_t step, const void *bytes,
         .members = ctx->room.everyone,
         .count = ctx->size,
         .timeout = timeout,
+        .status = mine,
         .bytes = bytes,
         .bytes_count = count,
     };
@@ -310,7 +312,7 @@ static symm_status search_prove(struct search *s, double timeout)
     why_set(s, objection(s, text, sizeof(text)));
     if (here->leader != NONE && is_candidate(s, here->leader))
         mine = prove(s);
-    status = exchange(ctx, 1, &mine, sizeof(mine), timeout, ctx->room.acks);
+    status = exchange(ctx, 1, SYMM_OK, &mine, sizeof(mine), timeout, ctx->room.acks);
     if (status == SYMM_OK)
         status = check_form(ctx, ctx->room.acks, sizeof(mine),
                             offsetof(struct verdict, why), sizeof(mine.why));
@@ -334,16 +336,21 @@ static symm_status search_prove(struct search *s, double timeout)
     return SYMM_OK;
 }
 
-/* *made: how numbering went here. */
+/* *made: how numbering went here. Without memory for s->hosts all ranks hear so. */
 static symm_status search_run(struct search *s, double timeout, symm_status *made)
 {
     symm_ctx *ctx = s->ctx;
     const double until = symm__now() + timeout;
     void *proof = NULL;
-    const struct offer offer = offer_make(ctx, &proof);
-    symm_status status =
-        exchange(ctx, 0, &offer, sizeof(offer), timeout, ctx->room.messages);
+    struct offer offer = {0};
+    symm_status status = SYMM_OK;
 
+    if (s->hosts)
+        offer = offer_make(ctx, &proof);
+    else
+        status = symm__fail(SYMM_ERR_NOMEM, "no memory for %d hosts", ctx->hosts);
+    status =
+        exchange(ctx, 0, status, &offer, sizeof(offer), timeout, ctx->room.messages);
     if (status == SYMM_OK)
         status = check_form(ctx, ctx->room.messages, sizeof(offer),
                             offsetof(struct offer, why), sizeof(offer.why));
@@ -386,8 +393,6 @@ symm_status symm__domain_open(symm_ctx *ctx, double timeout, symm_status mine,
     if (is_asked(ctx)) {
         *last = DOMAIN_TAG;
         search.hosts = calloc((size_t)ctx->hosts, sizeof(*search.hosts));
-        if (!search.hosts)
-            return symm__fail(SYMM_ERR_NOMEM, "no memory for %d hosts", ctx->hosts);
         status = search_run(&search, timeout, &numbered);
         free(search.hosts);
         if (status != SYMM_OK)
