@@ -34,7 +34,7 @@ job() {
     rm -f out* err*
     pids=() status=()
     export WORLD_SIZE=$((hosts * each)) LOCAL_WORLD_SIZE=$each MASTER_ADDR=127.0.0.1 MASTER_PORT=1
-    export TORCHELASTIC_RUN_ID=run$RANDOM$RANDOM SYMM_BOOTSTRAP_PORT
+    export TORCHELASTIC_RUN_ID=${run:-run$RANDOM$RANDOM} SYMM_BOOTSTRAP_PORT
     SYMM_BOOTSTRAP_PORT=${port:-$(free_port)}
     for ((h = 0; h < hosts; h++)); do
         for ((l = 0; l < each; l++)); do
@@ -189,19 +189,25 @@ SYMM_BOOTSTRAP_PORT=70000 SYMM_HOST_ID=a RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_
 has err "SYMM_BOOTSTRAP_PORT='70000'"
 
 # ---- A restart -----------------------------------------------------------------------------
-# Ranks of the last try hold the port's other end or wait in it; the new try has another count.
-export SYMM_INIT_TIMEOUT=6
+# A rank of the last try waits at the port: Slurm's new try has another count, another job another name.
 port=$(free_port)
-hosts=2 each=1
-export WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=again SYMM_BOOTSTRAP_PORT=$port
-TORCHELASTIC_RESTART_COUNT=0 start 1 0 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
-survivor=$!
-sleep 0.3
-SYMM_INIT_TIMEOUT=100
-of_host=([0]="TORCHELASTIC_RESTART_COUNT=1" [1]="TORCHELASTIC_RESTART_COUNT=1")
-job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
-all_ok "a restart beside a survivor"
-wait $survivor && fail "a survivor of the last try joined"
+for left in SLURM_RESTART_COUNT=0 TORCHELASTIC_RUN_ID=before; do
+    hosts=2 each=1 run=again
+    export SYMM_INIT_TIMEOUT=6 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=$run
+    export SYMM_BOOTSTRAP_PORT=$port SLURM_RESTART_COUNT=1
+    of_host=([1]=$left)
+    start 1 0 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+    survivor=$!
+    sleep 0.3
+    of_host=() SYMM_INIT_TIMEOUT=100
+    job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+    all_ok "a restart beside a survivor ($left)"
+    wait $survivor && fail "a survivor of the last try joined ($left)"
+done
+# torchrun's agents count the failures of their own host's ranks.
+of_host=([0]="TORCHELASTIC_RESTART_COUNT=1" [1]="TORCHELASTIC_RESTART_COUNT=0")
+job 2 2 "$bin/symm-perf" all_reduce -b 8 -e 8 -n 2
+all_ok "hosts with different counts of restarts"
 
 [ -z "$(ls runtime)$(ls engine)" ] || fail "left behind: $(ls runtime engine)"
 echo "$checks checks"

@@ -103,9 +103,11 @@ symm_status symm__job_read_root(struct symm_job *job)
     symm_status status;
 
     const char *group = either("GROUP_RANK", "SLURM_NODEID");
-    static const char *const series[] = {
-        "SYMM_JOB_ID",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-        "SLURM_JOB_ID", "SLURM_STEP_ID",       "SLURM_RESTART_COUNT"};
+    /* Not TORCHELASTIC_RESTART_COUNT: each agent counts the failures of its own host's ranks, so one
+     * job has several. An agent ends its ranks before it comes to the rendezvous of the next try. */
+    static const char *const series[] = {"SYMM_JOB_ID", "TORCHELASTIC_RUN_ID",
+                                         "SLURM_JOB_ID", "SLURM_STEP_ID",
+                                         "SLURM_RESTART_COUNT"};
 
     job->series = SYMM_FNV_BASIS;
     for (size_t i = 0; i < sizeof(series) / sizeof(series[0]); i++)
