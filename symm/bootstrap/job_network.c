@@ -103,8 +103,8 @@ symm_status symm__job_read_root(struct symm_job *job)
     symm_status status;
 
     const char *group = either("GROUP_RANK", "SLURM_NODEID");
-    /* Not TORCHELASTIC_RESTART_COUNT: each agent counts the failures of its own host's ranks, so one
-     * job has several. An agent ends its ranks before it comes to the rendezvous of the next try. */
+    /* Not TORCHELASTIC_RESTART_COUNT: each agent counts the failures of its own host's ranks, so
+     * one job has several. An agent ends its ranks before it comes to the next rendezvous. */
     static const char *const series[] = {"SYMM_JOB_ID", "TORCHELASTIC_RUN_ID",
                                          "SLURM_JOB_ID", "SLURM_STEP_ID",
                                          "SLURM_RESTART_COUNT"};

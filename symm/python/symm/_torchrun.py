@@ -52,12 +52,11 @@ class _Gather:
     Where a rank has not found its token, rank 0 reads again, under another version.
     """
 
-    def __init__(self, store: Any, prefix: str, rank: int, size: int, seconds: float,
+    def __init__(self, store: Any, prefix: str, rank: int, size: int, until: float,
                  did: str) -> None:
-        """did: what a rank that comes has done, for sentences."""
+        """until: by time.monotonic(). did: what a rank that comes has done, for sentences."""
         self._store, self._prefix, self._rank, self._size = store, prefix, rank, size
-        self._did = did
-        self._until = time.monotonic() + seconds
+        self._did, self._until = did, until
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}"
@@ -172,14 +171,17 @@ def gather(store: Any, prefix: str, rank: int, size: int, seconds: float, block:
     The torch backend's start. Raises RuntimeError with a sentence.
     """
     did = "made a call of this process group before the timeout"
-    return b"".join(_Gather(store, prefix, rank, size, seconds, did).run(block))
+    until = time.monotonic() + seconds
+    return b"".join(_Gather(store, prefix, rank, size, until, did).run(block))
 
 
-def _init(store: Any, prefix: str, rank: int, size: int, seconds: float,
+def _init(open_store: Callable[[], Any], prefix: str, rank: int, size: int, seconds: float,
           block: bytes) -> list[bytes]:
+    """To open the store takes a part of the seconds."""
+    until = time.monotonic() + seconds
     did = f"called symm.init() within {seconds:.3g} s"
     try:
-        return _Gather(store, prefix, rank, size, seconds, did).run(block)
+        return _Gather(open_store(), prefix, rank, size, until, did).run(block)
     except _Failed as error:
         raise RuntimeError(f"symm: init(): {error}") from None
 
@@ -198,6 +200,6 @@ def allgather(rank: int, size: int, seconds: float) -> Callable[[bytes], list[by
         return None
 
     def exchange(block: bytes) -> list[bytes]:
-        return _init(_open(size, seconds), "symm/init", rank, size, seconds, block)
+        return _init(lambda: _open(size, seconds), "symm/init", rank, size, seconds, block)
 
     return exchange

@@ -6,22 +6,28 @@ job shows all that needs one.
 """
 
 import threading
+import time
 
 import pytest
 
 
 @pytest.fixture
 def gather():
-    """gather(store, blocks, seconds): symm.init's allgather with a thread for each rank that has a
-    block; each one's result, or its sentence."""
+    """gather(store, blocks, seconds, opens): symm.init's allgather with a thread for each rank that
+    has a block; each one's result, or its sentence. opens: seconds until the store is there."""
     from symm._torchrun import _init
 
-    def run(store, blocks, seconds=60):
+    def run(store, blocks, seconds=60, opens=0):
+        def open_store():
+            time.sleep(opens)
+            return store
+
         results = [None] * len(blocks)
 
         def rank_main(rank):
             try:
-                results[rank] = _init(store, "test", rank, len(blocks), seconds, blocks[rank])
+                results[rank] = _init(open_store, "test", rank, len(blocks), seconds,
+                                      blocks[rank])
             except RuntimeError as error:
                 results[rank] = str(error)
 
@@ -54,6 +60,21 @@ def test_gather(gather):
     assert said[0].startswith(uneven) and said[1].startswith(uneven), said
     blocks = [b"1", b"2", b"3"]
     assert gather(store, blocks) == [blocks] * 3
+
+
+def test_deadline(gather):
+    """What opening the store takes is not waited for once more."""
+    from torch.distributed import HashStore
+
+    best = min(waits(gather, HashStore()) for _ in range(3))
+    assert 2 <= best < 3, best
+
+
+def waits(gather, store):
+    start = time.monotonic()
+    assert gather(store, [b"x", None], 2, opens=1.5) == [
+        "symm: init(): rank 1 has not called symm.init() within 2 s", None]
+    return time.monotonic() - start
 
 
 def test_job(torchrun_hosts):
