@@ -76,11 +76,10 @@ struct symm_cuda_record {
 /* ---- Addresses that are known after a capture ---------------------------------------- */
 
 /*
- * Where the arrays of one captured call lie, for a call whose arrays are no symmetric memory. Only in
- * teams of up to SYMM_FEW_RANKS.
- * In memory of the device: a graph captures the address of the entry, and its replays read
- * what the host has written since. An address is written once and never changes. The state
- * is written after the addresses, and becomes READY once at most.
+ * Where the arrays of one captured call lie, if they are not symmetric memory. Only in teams of
+ * up to SYMM_FEW_RANKS. In memory of the device: a graph captures the address of the entry, and
+ * its replays read what the host has written since. An address is written once and never changes.
+ * The state is written after the addresses, and becomes READY once at most.
  */
 struct symm_cuda_pointers {
     /* The members' arrays, as this rank's device reaches them; 0: the kernel uses none. */
@@ -92,9 +91,10 @@ struct symm_cuda_pointers {
 
 /* A call whose state is not READY fails on all ranks. */
 enum symm_cuda_pointers_state {
-    SYMM_CUDA_POINTERS_UNKNOWN, /* the addresses are not there yet, or never come */
+    /* the addresses are not written yet, or never will be */
+    SYMM_CUDA_POINTERS_UNKNOWN,
     SYMM_CUDA_POINTERS_READY,
-    SYMM_CUDA_POINTERS_RELEASED /* a member's memory has gone */
+    SYMM_CUDA_POINTERS_RELEASED /* a member's memory was released */
 };
 
 #define SYMM_PAIR_AHEAD                                                                \
@@ -203,14 +203,15 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,
 void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
                           int processors, struct symm_cuda_kernel *kernel,
                           struct symm_cuda_shape *shape);
-/* kernels/cuda/scratch.c has this function and the next ones. The scratch of a team of `size` members
- * whose pad ends at this offset. Before it lies, in a team of more than SYMM_FEW_RANKS, struct
- * symm_device_wide_pads. Fills offsets; returns the end. All channels together stay below 110 MiB. */
+/* kernels/cuda/scratch.c has this function and the next ones. Lays out the scratch of a team of
+ * `size` members whose pad ends at this offset. Before it lies, in a team of more than
+ * SYMM_FEW_RANKS, struct symm_device_wide_pads. Fills offsets; returns the end. All channels
+ * together stay below 110 MiB. */
 uint64_t symm__cuda_scratch_layout(uint64_t pad_end, int size,
                                    struct symm_cuda_scratch scratch[SYMM_CHANNELS]);
-/* Tiers of channels. _end: the first channel after the tier. _for: the tier with the least scratch
- * that is as good as any for calls of `bytes` of one rank's block: every query has the same kernel and
- * shape there. */
+/* Tiers of channels. _end: the first channel after the tier. _for: the tier with the least
+ * scratch in which every query for calls of `bytes` of one rank's block has the same kernel and
+ * shape as with more scratch. */
 int symm__cuda_tier_end(int tier);
 int symm__cuda_tier_of(int channel);
 int symm__cuda_tier_for(uint64_t bytes, int size);

@@ -3,10 +3,10 @@
  * launch.h - all that the runtime sees of the kernels: their state, their arguments, and one
  * table of host kernels. A kernel runs one call of one rank on one channel of a team.
  *
- * A kernel allocates nothing, makes no system call and reads no clock while its waits are
- * met within `spin` polls. A wait that is not is handed to state->slow_wait, which returns when
- * the word has the awaited value or with the error that ends the call. After an error the
- * channel is out of step with its peers: the team has failed.
+ * A kernel allocates nothing, makes no system call and reads no clock while its waits end within
+ * `spin` polls. For a longer wait it calls state->slow_wait, which returns when the word has the
+ * awaited value or with the error that ends the call. After an error the channel is out of step
+ * with its peers: the team has failed.
  */
 #ifndef SYMM_KERNELS_LAUNCH_H
 #define SYMM_KERNELS_LAUNCH_H
@@ -68,8 +68,8 @@ struct symm_args {
     const void *in;        /* own address */
     void *out;             /* own address */
     size_t in_offset, out_offset;
-    size_t
-        in_step; /* peer p's in_offset is mine + (p - rank) * in_step: in-place gathers */
+    /* peer p's in_offset is in_offset + (p - rank) * in_step: in-place gathers */
+    size_t in_step;
     size_t count;   /* elements, as the call counts them */
     size_t element; /* bytes */
     size_t bytes;   /* count x element */
@@ -84,7 +84,7 @@ struct symm_args {
 /* A channel of a team as one rank sees it. Indices are team ranks. */
 struct symm_state {
     uint32_t epoch; /* of the last round this rank has arrived at */
-    uint32_t spin;  /* polls before a wait stalls */
+    uint32_t spin;  /* polls before slow_wait is called */
     int rank, size;
     uint32_t shown[2]; /* tag of the site in own slot 0, 1 */
     struct symm_slot **slots; /* [size]: two slots of each rank */
@@ -93,7 +93,7 @@ struct symm_state {
     symm_status (*slow_wait)(struct symm_state *state, const struct symm_args *args,
                              int peer);
     void (*wake)(struct symm_state *state, struct symm_slot *own);
-    void *owner; /* of stall and rouse */
+    void *owner; /* for slow_wait and wake */
 };
 
 /* NULL: that algorithm does not do that collective. */

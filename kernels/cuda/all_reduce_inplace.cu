@@ -3,10 +3,9 @@
  * all_reduce_inplace.cu - two-shot all-reduce that reads every rank's input and stores into
  * every rank's output.
  *
- * The array is cut into one slice of whole packets of 128 bytes for each rank. A rank sums
- * its slice of all inputs and stores the result into that slice of every rank's output:
- * each rank reads and writes (n - 1) / n of the bytes over its links, and nothing is
- * staged.
+ * The array is cut into one slice of whole lines of 128 bytes for each rank. A rank sums its
+ * slice of all inputs and stores the result into that slice of every rank's output: each rank
+ * reads and writes (n - 1) / n of the bytes over its links, and nothing is staged.
  *
  * Entry barrier: all inputs are written, and no earlier kernel uses any output. Exit barrier,
  * always: this block's stores are visible to the peers that see it arrive, and the kernel

@@ -4,8 +4,8 @@
  * row_exchange.cuh with the epilogue of norm.cuh. Any rows, hidden and alignment; ranks may
  * differ in alignment. args.in is what is summed; the rest is in args.norm.
  *
- * Launch: row_exchange.cuh, "Launch"; a thread has as few of 1, 2, 4 and 8 packets of a row as do for
- * SYMM_ROW_THREADS(size) threads.
+ * Launch: row_exchange.cuh, "Launch"; a thread has 1, 2, 4 or 8 packets of a row, the least that
+ * suffices with SYMM_ROW_THREADS(size) threads.
  *
  * symm_all_reduce_norm_lamport_{bfloat16,float16,float32}_n{2,4,8}
  */

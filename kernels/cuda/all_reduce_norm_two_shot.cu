@@ -2,7 +2,7 @@
 /*
  * all_reduce_norm_two_shot.cu - all_reduce_norm in two shots by Lamport packets, for more rows: the
  * exchange of row_exchange.cuh with the epilogue of norm.cuh, as all_reduce_norm.cu. Every rank
- * makes every row's results from its sums.
+ * computes every row's results from the row's sums.
  *
  * Launch: as there.
  *

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * all_reduce_pair.cu - all_reduce and reduce_scatter between two ranks, by packets: both send
- * all that the other needs and each sums for itself, in one step. For all_reduce that is the
- * same bytes as in two shots, so it does for all sizes that scratch takes, out of any memory.
- * The same bits on both: a sum of two is the same either way, and what is not a sum is made in
- * rank order.
+ * all_reduce_pair.cu - all_reduce and reduce_scatter between two ranks, by packets: both send all
+ * that the other needs and each sums for itself, in one step. For all_reduce these are as many
+ * bytes as in two shots, so it is used for all sizes that fit the scratch, from any memory. The
+ * same bits on both: a sum of two is the same either way, and what is not a sum is made in rank
+ * order.
  *
  * A thread sends its packets to the thread of its number on the other rank, and reduces what
  * that thread sends: no value passes between threads, and the block synchronizes once, for

@@ -10,10 +10,10 @@
  * rounds as a slot of the stage demands. Step c of a block: it sends part c of every other
  * slice to its owner's stage, sums part c - 1 of its own slice and stores the sum; and there
  * is a barrier with the same block of the peers. all_reduce of more than two ranks arrives at
- * it before the sum and waits after it, which takes one slot more: few ranks wait for the
- * slowest in each step otherwise (4 H200, 64 MiB: 307 us, so 304). Slices (all_reduce) and
- * parts begin at multiples of 512 bytes: stores that share a packet of 128 with another block's
- * are 10 % slower.
+ * it before the sum and waits after it, which takes one slot more: without it all ranks wait for
+ * the slowest in each step (4 H200, 64 MiB: 307 us, with it 304). Slices (all_reduce) and parts
+ * begin at multiples of 512 bytes: stores that share a line of 128 bytes with another block's are
+ * 10 % slower.
  *
  * Entry barrier, always: all ranks have begun this call, hence ended the ones before, and
  * no rank uses a stage or an output any more. The barrier of step c: what was sent in it has

@@ -21,11 +21,11 @@
  * block takes no packets: it writes the counters, and in block 0 it writes and reads the call
  * words and counts for the blocks that were not launched.
  *
- * Slot = [phase][sender][line]. Why slots may be used again: packet.cuh, (1) and (4), for
+ * Slot = [phase][sender][packet]. Why slots may be used again: packet.cuh, (1) and (4), for
  * which a packet may be consumed at any time in the call: here after what the peers wait for.
  * in == out is fine: one thread alone reads a packet of `in` and writes it in `out`, after it
  * has been sent or summed.
- * Launch: packet: 32 x size x groups threads, a lane for every packet of a segment; wide: 32 more
+ * Launch: line: 32 x size x groups threads, a lane for every packet of a segment; wide: 32 more
  * threads than take packets; a packet of each of them fits into a slot, and a segment into two,
  * each rounded down to such packets.
  *

@@ -10,9 +10,9 @@
  * waits for every rank's packet j of its own segment, sends the sum to all, waits for every rank's
  * sum. It reads and writes these packets alone, so in == out is fine.
  *
- * Slot = [phase][sender][line]. A thread's partner on each peer is the thread of the same
- * index; they send to each other and hear from each other in both phases of every round (also
- * after the end of the array). Why slots may be used again: packet.cuh.
+ * Slot = [phase][sender][packet]. A thread's partner on each peer is the thread of the same
+ * index; they send to and receive from each other in both phases of every round (also after the
+ * end of the array). Why slots may be used again: packet.cuh.
  * Launch: blocks of up to SYMM_COLUMNS (256) threads; half a slot takes a packet of all
  * threads from each member.
  *

@@ -17,8 +17,8 @@
  * an address. Blocks may decide differently, since the host can change the state while a
  * kernel begins; then the blocks that go on find their peers, but the call has failed here by
  * the record, and at the peers by the cancelled arrival: symm_round_wait, with `last`, and
- * symm_round_meet look at it after the last access. The memory of an entry that is released
- * stays until kernels that have begun before have ended (symm_team_capture_release).
+ * symm_round_meet check it after the last access. The memory of an entry that is released stays
+ * until kernels that have begun before have ended (symm_team_capture_release).
  *
  * Loads of an entry do not wait for the kernel before: only the host writes it. The state is
  * loaded before the addresses, by each thread that loads some of them: acquire, it pairs with

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * device_bc.c - symm/device_bitcode.h as LLVM bitcode, libsymm_device.bc: the functions of
- * symm/device.h and symm/device_exchange.h with addresses as integers. Made by clang for NVPTX, never part of the library
- * itself. No global variables, and no function that it does not define.
+ * symm/device.h and symm/device_exchange.h with addresses as integers. Made by clang for NVPTX,
+ * never part of the library itself. No global variables, and no function that it does not define.
  */
 #include "symm/device_bitcode.h"
 #include "symm/device_exchange.h"
@@ -169,7 +169,7 @@ SYMM_DEVICE_BC_SMALL int64_t symm_device_bc_exchange_wait(uint64_t team,
     return (int64_t)value;
 }
 
-/* The announcement that begin has made to this rank says what the exchange is. */
+/* Takes units, blocks and tag from the announcement that begin has made to this rank. */
 static int32_t exchange_end(const struct symm_device_team *team, uint64_t memory,
                             int64_t exchange)
 {

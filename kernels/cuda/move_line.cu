@@ -10,7 +10,7 @@
  * group 0 of block 0 it writes and reads the call words and counts for the blocks that were not
  * launched. broadcast: the root's warps send, and elsewhere those of the root take.
  *
- * Why slots may be used again: packet.cuh; a call is one round. Slot = [sender][line]. In
+ * Why slots may be used again: packet.cuh; a call is one round. Slot = [sender][packet]. In
  * place is fine: a packet of a block is read and then written by one thread.
  * Launch: 32 x size x groups threads, a lane for every packet.
  *

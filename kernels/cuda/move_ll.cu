@@ -12,7 +12,7 @@
  * broadcast: the root's warp p sends to member p; on the others all warps receive. It receives
  * nothing, so one round must do: more than a slot holds has no kernel.
  *
- * Slot = [sender][line], broadcast: all of it. Why slots may be used again: packet.cuh.
+ * Slot = [sender][packet], broadcast: all of it. Why slots may be used again: packet.cuh.
  * Launch: 32 x size threads; 32 x blocks packets at most as many as a slot takes of a sender.
  *
  * symm_{all_gather,all_to_all,broadcast,reduce_scatter}_ll_push_any

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * move_push.cu - two_shot_inplace of all_gather, all_to_all and broadcast: outputs into which
- * the others store. A link carries stores faster than loads, and more of them go
+ * move_push.cu - two_shot_inplace of all_gather, all_to_all and broadcast: a rank stores into the
+ * outputs of the others. A link carries stores faster than loads, and more of them go
  * at once than what a rank waits for (move_pull.cu).
  *
  * Entry, always: a rank that stores knows that every rank has begun this call, hence ended the ones
@@ -15,9 +15,9 @@
  * link carries the array more than once. It goes in parts, each a round: the root arrives
  * at the owners when it has sent a part of every slice, and they pass it on after that.
  * Block b of every rank has the same packets of each slice, so rounds between blocks of one
- * number will do. In round 0 the owners report to the root alone that they have begun: its part 1
- * reports all of them to each other. An only owner has all when the root has arrived: where there
- * are more, there is an exit barrier.
+ * number suffice. In round 0 the owners report to the root alone that they have begun: its part 1
+ * reports all of them to each other. If there is only one owner, it has all when the root has
+ * arrived; if there are more, there is an exit barrier.
  *
  * Why a round's word may be written again (words lie two deep; part p is round p, the exit
  * barrier the last): after a part the root waits for the owners' words of the round before,
@@ -26,7 +26,7 @@
  * after the root's of p + 1 at least, which follows the reading of p; and owners have only
  * the exit barrier's words for each other: the root's part 1 proves that their readers have
  * ended the calls before. As in any call, a rank that ends it knows that all its words but those of
- * the last round have been read. tests/model/relay.pml is this for Spin.
+ * the last round have been read. tests/model/relay.pml is the model of this for Spin.
  *
  * In place is fine: a rank's own block is left where it is (all_gather: in == out + rank x
  * count; broadcast: in == out). all_to_all: out must not overlap the input.

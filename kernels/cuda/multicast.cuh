@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * multicast.cuh - the part of port.cuh for multicast memory: one load that adds up
- * what all devices hold at an address, one store that reaches them all.
+ * multicast.cuh - the part of port.cuh for multicast memory: one load that adds up what all
+ * devices have at an address, one store that reaches them all.
  *
  * Needs sm_90; on older devices the operations are empty and no kernel may be chosen. The
  * same memory is also reached by the devices' own addresses: symm_multicast_fence stands

@@ -7,9 +7,9 @@
  * Sums of two elements are made in pairs where there is an instruction for it: its bits are those
  * of a sum in float32 that is rounded (port.cuh). Two steps are contracted: r * r is added to the
  * sum of squares by fma, and the sum x 1 / hidden to eps. Each thread adds its own squares in the
- * order of its packets, then the lanes of a warp, then the warps: so results depend on the shape of the row
- * alone, not on alignment, the grid or the number of groups. NaN is no maximum: a row's or group's
- * scale is that of its other elements.
+ * order of its packets, then the lanes of a warp, then the warps: so results depend only on the
+ * shape of the row, not on alignment, the grid or the number of groups. NaN is no maximum: a
+ * row's or group's scale is that of its other elements.
  *
  * Bias and weight stay in registers for all rows of a thread where they fit (P <= 4; the weight as
  * the factors in float32 if these fit, too); else each row loads them anew.
@@ -482,9 +482,9 @@ SYMM_COLD void symm_norm_loop(const struct symm_cuda_args &args, bool whole)
 }
 
 /*
- * Runs RUN::of<symm_norm_rows<...>>(args, whole). in: what is summed, or the sums. Rows that are not
- * whole packets at multiples of 16, and such of more than 4 packets a thread, take the code that
- * loops. The ranks agree on symm_row_each, not on the code.
+ * Runs RUN::of<symm_norm_rows<...>>(args, whole). in: what is summed, or the sums. Rows that are
+ * not whole packets at multiples of 16, and rows of more than 4 packets a thread, take the code
+ * that loops. The ranks agree on symm_row_each, not on the code.
  */
 template <class RUN, int DTYPE>
 SYMM_DEVICE void symm_norm_any(const struct symm_cuda_args &args, const void *in)

@@ -108,7 +108,7 @@ SYMM_KERNEL_BARE(symm_p2p_put)
     bool stopped;
 
     depend(args);
-    if (few) /* on its way while the counters are */
+    if (few) /* in flight while the counters are */
         packet = symm_packet_gather(args.in, first, args.bytes, 1, true);
     failed = begin(
         args, signals ? &args.team.state->sent[args.peer][args.signal] : NULL, &count);

@@ -10,27 +10,27 @@
  * every element, so no number changes. Not for float64 and integers. The reader
  * consumes a packet when it has it: it writes the sentinel back. Three slots, by round % 3.
  *
- * A region is [slot][line]; a kernel divides a slot as it likes, by sender at least. What a
+ * A region is [slot][packet]; a kernel divides a slot as it likes, by sender at least. What a
  * slot held before does not matter: LL judges by the round, Lamport slots are clean.
  *
  * When may a packet be written again? A thread writes its packets of a round on its peers, and
  * each is read by one thread there, its partner.
  *  (1) No rank ends call c before every rank has begun it (round.cuh), hence ended c - 1.
- *      So all packets of c - 1 are consumed, and clean, once I am in c + 1; and those of c
- *      once I have heard anything of c + 1 from the rank that I write to.
- *  (2) But for calls as in (4): in every round but a call's only one, each thread sends to
- *      and hears from a partner on each peer (that is why rounds are filled up), itself or
- *      by other threads of its block with __syncthreads between; and it sends a round only
- *      after it (or its block) has consumed the round before from ALL members. So a rank that has
- *      heard round r of a rank knows that all of r - 1 is consumed there, from every sender,
- *      and however slots are divided: I may write r + 1 into the slot of r - 1. That holds
- *      from the last round of a call to the first of the next too, if the call had several;
- *      if it had one, (1) says it.
+ *      So for a rank in c + 1 all packets of c - 1 are consumed, and clean; and so are those of c
+ *      once it has received anything of c + 1 from the rank that it writes to.
+ *  (2) Except in calls as in (4): in every round, unless it is a call's only one, each thread
+ *      sends to and receives from a partner on each peer (that is why rounds are filled up),
+ *      itself or by other threads of its block with __syncthreads between; and it sends a round
+ *      only after it (or its block) has consumed the round before from ALL members. So a rank
+ *      that has received round r from a rank knows that all of r - 1 is consumed there, from
+ *      every sender, and however slots are divided: it may write r + 1 into the slot of r - 1.
+ *      That holds from the last round of a call to the first of the next too, if the call had
+ *      several; if it had one, (1) proves it.
  *  (3) LL needs no more: what is consumed is not read again. With Lamport packets the sentinel's
  *      store has to be performed before the next packet arrives. The reader executes a fence
- *      after its round r and sends r + 1 and r + 2 after that; the writer executes one
- *      after hearing r + 2 and writes r + 3. The third slot pays for it. Kernels of one round
- *      have no fence: a kernel's end is one for sentinels.
+ *      after its round r and sends r + 1 and r + 2 after that; the writer executes one after it
+ *      has received r + 2, and writes r + 3. That is why there are three slots. Kernels of one
+ *      round have no fence: a kernel's end is one for sentinels.
  *  (4) A call of two rounds needs neither fences nor full rounds if each thread sends the
  *      second one only after it has read a word of the peer of this call, c, by an acquiring load:
  *      a rank that has begun c has ended c - 1, so its sentinels of c - 1 are in its own
@@ -338,7 +338,7 @@ SYMM_DEVICE void symm_packets_consume(struct symm_packet *from, uint32_t stride,
             LINES::consumed(from + (uint64_t)r * stride);
 }
 
-/* The two of them in one, for a packet and for all. */
+/* Waits for a packet, and consumes it; the next function does so for those of all members. */
 template <class LINES>
 SYMM_DEVICE bool symm_packet_wait(const struct symm_cuda_args &args,
                                   const struct symm_round *round,

@@ -4,10 +4,10 @@
  * scope, the clock, conversions, programmatic dependent launch. The one place of PTX.
  *
  * Kernels are compiled twice: by nvcc for devices, and with SYMM_SIMT by a host compiler,
- * where tests/simt.h (included first, by the command packet) runs every CUDA thread as a fiber
- * and provides __global__, __device__, __shared__, __forceinline__, threadIdx,
- * blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, __shfl_sync, __any_sync and its
- * like, and simt_relax() for a poll that found nothing.
+ * where tests/simt.h (included first, by the command line) runs every CUDA thread as a fiber and
+ * provides __global__, __device__, __shared__, __forceinline__, threadIdx, blockIdx, blockDim,
+ * gridDim, __syncthreads, __syncwarp, __shfl_sync, __any_sync and its like, and simt_relax() for
+ * a poll that found nothing.
  *
  * With SYMM_WIDE a file's kernels are those for teams of more than SYMM_FEW_RANKS, and their names
  * end with _wide: NAME_wide.cu is NAME.cu once more. Kernels for few ranks get the beginning of

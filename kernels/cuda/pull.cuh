@@ -6,8 +6,8 @@
  * Work is counted in packets of 16 bytes from the beginning of an array; the last one may be
  * partial. A thread takes the packets first, first + step, ... below end. Several loads are
  * under way before the first is used: a load from a peer takes more than a microsecond.
- * Loads begin at the own rank and go upward, so that at no time all ranks read from one;
- * the sum is made in rank order all the same.
+ * Loads begin at the own rank and go upward, so that at no time all ranks read from one; the sum
+ * is still made in rank order.
  *
  * Arrays may be aligned to their elements only. Where all of a loop's arrays begin at a
  * multiple of 16, full packets are moved by one instruction; everything else goes in words of
@@ -132,8 +132,8 @@ SYMM_DEVICE void symm_pull_all(const struct symm_cuda_args &args, const FROM &fr
 
 /*
  * symm_pull_sum<dtype, n>::run: the sum (for SYMM_DTYPE_ANY: args.op) of all ranks' arrays of
- * `bytes` bytes, where `from` says (symm_at_offset, symm_at_pointer), packets first, first + step, ...
- * below end. aligned: whether the side that is written is.
+ * `bytes` bytes, which `from` locates (symm_at_offset, symm_at_pointer), packets first, first +
+ * step, ... below end. aligned: whether the side that is written is.
  */
 template <int DTYPE, int N> struct symm_pull_sum {
     static SYMM_DEVICE struct symm_packet

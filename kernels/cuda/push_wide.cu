@@ -13,9 +13,9 @@
  * ll_push: all_reduce and reduce_scatter in one shot; all_gather, all_to_all; broadcast, in which
  * only the root sends, so that a call has to fit into one round.
  *
- * Slot = [phase][sender][line], of a broadcast all of it. A thread's partner on each peer is the
- * thread of the same index; they send to each other and hear from each other in both phases of
- * every round, also after the end of the array. Why slots may be used again: packet.cuh.
+ * Slot = [phase][sender][packet], of a broadcast all of it. A thread's partner on each peer is the
+ * thread of the same index; they send to and receive from each other in both phases of every
+ * round, also after the end of the array. Why slots may be used again: packet.cuh.
  * Launch: blocks of one warp; a packet of all threads from each member has room in a phase.
  *
  * symm_all_reduce_two_shot_push_{any,float}_wide;

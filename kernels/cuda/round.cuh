@@ -316,7 +316,7 @@ SYMM_DEVICE bool symm_wait_more(const struct symm_cuda_args &args, uint32_t call
 
 /* ---- The frame of a call --------------------------------------------------------- */
 
-/* What the kernels before have done is seen from here on. */
+/* After this call the effects of the kernels before are visible. */
 SYMM_DEVICE void symm_round_depend(const struct symm_cuda_args &args)
 {
     if (args.flags & SYMM_CUDA_DEPENDENT)
@@ -347,8 +347,8 @@ SYMM_COLD uint32_t symm_round_before(const struct symm_cuda_args &args)
 }
 
 /*
- * early(): loads of the caller's arrays. They are issued behind those of the counters, before any
- * of these is looked at, so that no load waits for another.
+ * early(): loads of the caller's arrays. They are issued after those of the counters, before any
+ * of these is used, so that no load waits for another.
  */
 template <class EARLY>
 SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args,
@@ -568,7 +568,7 @@ SYMM_DEVICE bool symm_round_await(const struct symm_cuda_args &args,
     const uint64_t *word;
     uint64_t seen, begun = 0;
 
-    if (last) /* on its way while the words are polled */
+    if (last) /* in flight while the words are polled */
         begun = symm_port_load64_relaxed(
             &symm_channel_of(args, (uint32_t)args.team.rank)->call[round.call & 1][m]);
     word = &symm_round_words(args, (uint32_t)args.team.rank, e)[m];
@@ -606,7 +606,7 @@ SYMM_DEVICE void symm_round_barrier(const struct symm_cuda_args &args,
     symm_round_wait(args, round);
 }
 
-/* How a call is opened, for kernels that may have more to look at than its counters. */
+/* How a call is opened, for kernels that read more than its counters. */
 struct symm_round_opener {
     SYMM_DEVICE struct symm_round operator()(const struct symm_cuda_args &args) const
     {

@@ -8,9 +8,9 @@
  * has the packets t, t + width, ... A block is one or more groups and a last warp that takes no
  * packets: it writes the counters, and in block 0 it writes and reads the call words and counts for
  * the blocks that were not launched. Group g of block b has the rows b x groups + g, and on by the
- * groups of the grid: so any number of blocks does, if it is the same on all ranks. No value passes
- * between threads, but in the epilogue. The block synchronizes once, for the counters, while the
- * first rows are in flight. After that the groups go their own ways and the last warp its own.
+ * groups of the grid: so any number of blocks suffices, if it is the same on all ranks. No value
+ * passes between threads, except in the epilogue. The block synchronizes once, for the counters,
+ * while the first rows are in flight. After that the groups and the last warp run independently.
  *
  * symm_row_one_shot: a rank sends each row to all peers, SYMM_PAIR_AHEAD rows ahead of the one that
  * it takes. Slot = [sender][row][packet]; only the peer sends between two ranks.
@@ -27,23 +27,24 @@
  *   begin()                   when the first rows are in flight
  *   begin_row()               before the rest
  *   load(row, k)              before the wait for the thread's k-th packet of the row
- *   value packet(row, k, s, ok)  the thread's k-th sums of the row; what it keeps of them. ok: whether
- *                             the wait succeeded
- *   bool row(row, kept, ok)   all that packet() has kept. Every thread of the group calls it for every
- *                             row, in the same order. False: a wait of the group has failed, and
- *                             there is nothing more to wait for
+ *   value packet(row, k, s, ok)  the thread's k-th sums of the row; what it keeps of them. ok:
+ *                             whether the wait succeeded
+ *   bool row(row, kept, ok)   all that packet() has kept. Every thread of the group calls it for
+ *                             every row, in the same order. False: a wait of the group has failed,
+ *                             and there is nothing more to wait for
  * An output may be `in` itself: a packet of `in` is read, by the thread that writes it, before.
  *
- * Launch: groups x width + 32 threads. One shot: if the rows do not fit into a slot, one has room for
- * more than SYMM_PAIR_AHEAD rows of each group and two have room for all. Two shots: a row of each
- * group, and all in two slots that are cut to such rows.
+ * Launch: groups x width + 32 threads. One shot: if the rows do not fit into one slot, a slot has
+ * room for more than SYMM_PAIR_AHEAD rows of each group, and two slots have room for all. Two
+ * shots: a row of each group, and all in two slots that are cut to such rows.
  */
 #ifndef SYMM_KERNELS_CUDA_ROW_EXCHANGE_CUH
 #define SYMM_KERNELS_CUDA_ROW_EXCHANGE_CUH
 
 #include "kernels/cuda/packet.cuh"
 
-/* Packets of a row that a thread has: as few as do for `threads`. All ranks agree on it. */
+/* Packets of a row that a thread has: as few as suffice with `threads` threads. All ranks agree
+ * on it. */
 SYMM_DEVICE uint32_t symm_row_each(uint32_t packets, uint32_t threads)
 {
     uint32_t each = 1;
@@ -54,10 +55,10 @@ SYMM_DEVICE uint32_t symm_row_each(uint32_t packets, uint32_t threads)
 }
 
 /*
- * A thread's place in the grid and in a row. P: its packets of a row. LOOP: P at most, `each` of them,
- * handled one after the other by code that is not unrolled: for rows that are rare. THREADS: of a
- * group, at most. Only that takes
- * arrays whose packets are not at multiples of 16 (whole: they are).
+ * A thread's place in the grid and in a row. P: its packets of a row. LOOP: P at most, `each` of
+ * them, handled one after the other by code that is not unrolled, for rare rows; only this code
+ * takes arrays whose packets are not at multiples of 16 (whole: they are). THREADS: of a group,
+ * at most.
  */
 template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_row_place {
     static constexpr int dtype = DTYPE, most = P, unrolled = LOOP ? 1 : P;
@@ -195,10 +196,10 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
     }
 
     /*
-     * Waits for the row's packets, k of sender m at from(m, k), sums them in rank order with the own
-     * ones, and gives each sum to take(k, sum, ok). Then the packets are consumed. fetch(k): loads
-     * of the caller's that are under way with the packets. acquire: as symm_packets_get. False: a
-     * wait has failed; then the values are of no use.
+     * Waits for the row's packets, k of sender m at from(m, k), sums them in rank order with the
+     * own ones, and gives each sum to take(k, sum, ok). Then the packets are consumed. fetch(k):
+     * loads of the caller's that are under way with the packets. acquire: as symm_packets_get.
+     * False: a wait has failed; then the values are of no use.
      */
     template <class FROM, class FETCH, class TAKE>
     SYMM_DEVICE bool sums(uint32_t row, const FROM &from, bool acquire,
@@ -289,7 +290,7 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
         return ok;
     }
 
-    /* Zeros for a packet that the thread does not have: what was not loaded is no number. */
+    /* Zeros for a packet that the thread does not have: what was not loaded is undefined. */
     SYMM_DEVICE value part(uint32_t k, const value &v) const
     {
         value own;
@@ -368,7 +369,7 @@ struct symm_row_one_shot
         symm_port_settle(from);
     }
 
-    /* Once, and again for later rows: they take registers. */
+    /* Computed once, and again for later rows, since they take registers. */
     SYMM_DEVICE struct targets aim(void) const
     {
         struct targets at;

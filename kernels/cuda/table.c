@@ -5,8 +5,8 @@
  *
  * Pure: the answer depends on the query alone, so ranks with equal queries get equal
  * answers. Refuses, by false: combinations without a kernel, teams of more than
- * SYMM_DEVICE_RANKS, scratch too small for one packet of every thread of a warp. Whether memory
- * is symmetric and whether there is multicast, the caller knows.
+ * SYMM_DEVICE_RANKS, scratch too small for one packet of every thread of a warp. The caller
+ * checks whether memory is symmetric and whether there is multicast.
  *
  * Shapes are for few microseconds: as many blocks as there are packets for, as few packets for
  * each thread as there are processors for. The numbers to tune are named at the top.
@@ -76,8 +76,8 @@ struct entry {
     struct symm_cuda_kernel kernel, by_pointer; /* by_pointer.name NULL: none */
 };
 
-/* Whether there is a kernel by pointer: of all that use peers' arrays, but sums that only read
- * have it for any type alone, since two_shot_inplace can do what they can. */
+/* Whether there is a kernel by pointer. All kernels that use peers' arrays have one; of sums that
+ * only read, only the kernel for any type, since two_shot_inplace can do what they do. */
 #define HAS_POINTERS(kind, algorithm, data)                                            \
     (SYMM_ALGORITHM_##algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE ||                  \
      ((SYMM_ALGORITHM_##algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||                   \

@@ -10,7 +10,7 @@
  * any alignment, any overlap of in and out that symm.h allows: a packet of `out` is written
  * after the exchange, when all warps have sent the data that `out` overwrites.
  *
- * Protocol (packet.cuh): slot = [sender][line]. Warp p's partner on member p is the warp
+ * Protocol (packet.cuh): slot = [sender][packet]. Warp p's partner on member p is the warp
  * of this rank, same lane, which sends to this lane and receives from it. Between
  * rounds of a call lies a __syncthreads, and with Lamport packets a fence.
  */

@@ -2,11 +2,11 @@
 /*
  * all_reduce_copy_in.c - one-shot all-reduce over the pad's own slots, any memory in and out.
  *
- * One round for each chunk: copy my input into my slot, arrive, await all, sum all slots.
- * No closing round: the slots alternate, and a peer overwrites the slot of round e only in
- * round e + 2, which it enters after it has seen my e + 1, stored after I had read e.
- * Payloads of up to SYMM_INLINE_BYTES travel in the signal word's own cache line, so that a
- * peer's arrival and its data come in one transfer.
+ * One round for each chunk: a rank copies its input into its slot, arrives, awaits all, sums all
+ * slots. No closing round: the slots alternate, and a peer overwrites the slot of round e only in
+ * round e + 2, which it enters after it has seen this rank's word of e + 1, stored after this
+ * rank had read e. Payloads of up to SYMM_INLINE_BYTES travel in the signal word's own cache
+ * line, so that a peer's arrival and its data come in one transfer.
  */
 #include "kernels/host/round.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * all_to_all.c - block p of my input to block `rank` of rank p's out, pulled or staged.
+ * all_to_all.c - block p of a rank's input to block `rank` of rank p's out, pulled or staged.
  *
  * Pull reads block `rank` of each peer's symmetric input between an entry and an exit
  * round; out must not overlap the input. Staged: an equal share of every block in each

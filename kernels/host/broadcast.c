@@ -5,7 +5,7 @@
  * Every rank takes part in every round, so that all see a mismatch. Pull reads root's
  * symmetric out (root has put its input there first: under a plan, too, which costs a round
  * between that and the others' reads, whatever barriers the plan keeps). Staged: root's
- * chunks through its slots; in matters on the root alone.
+ * chunks through its slots; only the root's `in` is used.
  */
 #include "kernels/host/round.h"
 

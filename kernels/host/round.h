@@ -116,7 +116,7 @@ round_kernel symm__host_reduce_scatter_copy_in, symm__host_reduce_scatter_pull;
 round_kernel symm__host_all_gather_copy_in, symm__host_all_gather_pull;
 round_kernel symm__host_broadcast_copy_in, symm__host_broadcast_pull;
 round_kernel symm__host_all_to_all_copy_in, symm__host_all_to_all_pull;
-/* The same without entry and exit round: what lies between them. */
+/* What these do between entry and exit round. */
 round_kernel symm__host_all_reduce_pull_body, symm__host_all_reduce_two_shot_body,
     symm__host_reduce_scatter_pull_body, symm__host_all_gather_pull_body,
     symm__host_broadcast_pull_body, symm__host_all_to_all_pull_body;

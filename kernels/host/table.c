@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * table.c - which host kernel does which collective by which algorithm, the barrier, and
- * what a plan makes of a kernel.
+ * table.c - which host kernel does which collective by which algorithm, the barrier, and a kernel
+ * with the barriers of a plan.
  */
 #include "kernels/host/round.h"
 

@@ -2,11 +2,11 @@
 /*
  * reduce.c - finds the reduction kernel for an instruction set, a dtype and an op.
  *
- * Guarantees: no state, no allocation, no system call and no trapping instruction (the
- * compiler's start-up code has asked the processor and the operating system already),
- * so a lookup costs a few loads and may be made for every call. Refuses, by NULL:
- * numbers that are no dtype, op or isa, a bitwise op of a floating-point dtype, and an isa that
- * this processor or build cannot run.
+ * Guarantees: no state, no allocation, no system call and no trapping instruction (the compiler's
+ * start-up code has queried the processor and the operating system already), so a lookup costs a
+ * few loads and may be made for every call. Refuses, by NULL: numbers that are no dtype, op or
+ * isa, a bitwise op of a floating-point dtype, and an isa that this processor or build cannot
+ * run.
  */
 #include "kernels/reduce/reduce.h"
 
