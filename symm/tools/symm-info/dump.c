@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * dump.c - the command symm-info dump: what the ranks of this host's jobs, or files that ranks
- * left, say of teams, sites, calls, waits and failures; as JSON, compared, or for PyTorch.
+ * dump.c - the command symm-info dump: what the ranks of this host's jobs show, or files that
+ * ranks wrote, of teams, sites, calls, waits and failures; as JSON, compared, or for PyTorch.
  */
 #include "tools/symm-info/dump.h"
 

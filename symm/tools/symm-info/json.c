@@ -87,7 +87,8 @@ static bool read_escape(struct reader *reader, char **to)
     return skip(reader, "u") && read_code(reader, to);
 }
 
-/* After the quotation mark; *text is new. What is read is never shorter than what it becomes. */
+/* Reads a string after its quotation mark; *text is new. The decoded text is never longer than
+ * the source. */
 static bool read_text(struct reader *reader, char **text)
 {
     const char *end = reader->at;

@@ -3,8 +3,9 @@
  * pairs.c - one-sided calls, sends and receives in the comparison of ranks.
  *
  * Such a call concerns two ranks, and others make none in its place. So it is never a difference.
- * But its step meets one of the other rank: the k-th send the k-th receive, the k-th raise of a
- * signal the k-th wait. For a rank that waits, the other rank's last one says how far it is.
+ * But its step matches one of the other rank: the k-th send the k-th receive, the k-th raise of a
+ * signal the k-th wait. For a rank that waits, the other rank's last such call shows how far that
+ * rank is.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 #define PAIRS_SHOWN 8 /* calls of a rank in a team */
 
-/* What meets what. A batch is not here: it has a number of its own. */
+/* Which kinds of calls match. A batch is not here: it has a number of its own. */
 static const struct {
     const char *op, *other;
 } meetings[] = {

@@ -16,7 +16,8 @@ static bool before(uint32_t a, uint32_t b)
     return (int32_t)(a - b) < 0;
 }
 
-/* Orders steps around `middle`, from 2^31 before it on: an order also of pages that hold anything. */
+/* Orders steps around `middle`, from 2^31 before it on: this is an order also for pages that hold
+ * anything. */
 static int by_step(const void *one, const void *other, void *middle)
 {
     const uint32_t from = *(const uint32_t *)middle - (UINT32_C(1) << 31);
@@ -26,8 +27,8 @@ static int by_step(const void *one, const void *other, void *middle)
     return a < b ? -1 : a > b;
 }
 
-/* The site of a call that all ranks make, at the same step; NULL: it is none, or its site has
- * gone. */
+/* The site of a call that all ranks make, at the same step; NULL: no such call, or its site was
+ * replaced. */
 static const struct symm_sight_site *site_of(const struct symm_sight_rank *rank, int i)
 {
     const struct symm_sight_call *call = &rank->page->call[i];
@@ -104,8 +105,8 @@ static bool find_lanes(struct dump_sequence *sequence,
     return true;
 }
 
-/* The first step from which on the rank's list has all of the sequence; false: any. A rank that
- * left calls out has all that are newer than those. */
+/* The first step from which on the rank's list is complete; false: it is complete from the
+ * beginning. The list of a rank that left calls out is complete after those. */
 static bool first_step(const struct dump_sequence *sequence,
                        const struct symm_sight_rank *rank, uint32_t *first)
 {

@@ -70,7 +70,8 @@ static bool is_object(const char *text)
     return false;
 }
 
-/* The next event: 1, the end: 0, a line that is none: -1. A last line that was cut is the end. */
+/* The next event: 1, the end: 0, a line that is not an event: -1. A last line that was cut is the
+ * end. */
 static int next_event(struct trace *trace)
 {
     ssize_t length = getline(&trace->line, &trace->line_bytes, trace->file);
@@ -187,7 +188,8 @@ static int by_rank(const void *a, const void *b)
     return one->rank < other->rank ? -1 : one->rank > other->rank;
 }
 
-/* What belongs together, and how far the clocks of others are from the first rank's. */
+/* Checks that the files belong together, and finds how far other hosts' clocks are from the first
+ * rank's. */
 static int align(struct job *job)
 {
     const struct trace *first = job->traces;

@@ -256,7 +256,7 @@ static void take_start(struct symmrun_nodes *nodes, const void *data, size_t byt
     nodes->started = true;
 }
 
-/* What another node says of a node that failed: one of the job, with a status that is none of
+/* Takes another node's report of a node that failed: a node of the job, with a status other than
  * success. */
 static void take_failed(struct symmrun_nodes *nodes, int index, uint32_t value)
 {
@@ -266,7 +266,7 @@ static void take_failed(struct symmrun_nodes *nodes, int index, uint32_t value)
         node_failed(nodes, node < nodes->count ? node : index, status > 0 ? status : 1);
 }
 
-/* A whole message has arrived. */
+/* Handles a message that has arrived whole. */
 static void obey(struct symmrun_nodes *nodes, int index)
 {
     const struct symmrun_node_head *head = &nodes->node[index].head;

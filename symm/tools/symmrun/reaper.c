@@ -29,7 +29,7 @@ static void let_go(int keep)
         else
             close(fd);
     }
-    /* Without close_range (before Linux 5.9) what is open above stays so. */
+    /* Without close_range (before Linux 5.9) descriptors above `keep` stay open. */
     syscall(SYS_close_range, keep + 1, ~0u, 0);
     for (int fd = STDERR_FILENO + 1; fd < keep; fd++)
         close(fd);

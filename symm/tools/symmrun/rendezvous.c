@@ -46,7 +46,7 @@ static uint32_t shape_of(const struct symmrun_nodes *nodes)
     return (uint32_t)nodes->count << 16 | (uint32_t)nodes->run->options.ranks;
 }
 
-/* Both ends have proved themselves. False: no memory. */
+/* Adopts the connection: both ends have proved themselves. False: no memory. */
 static bool adopt(struct symmrun_nodes *nodes, int index, int fd,
                   const struct symm_auth *auth)
 {
@@ -170,7 +170,7 @@ static const char *admit(struct symmrun_nodes *nodes, struct pending *pending)
     return NULL;
 }
 
-/* The acceptor's `hear`. */
+/* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
 static const char *hear(void *user, struct symm_guest *guest)
 {
     struct lobby *lobby = user;
@@ -193,7 +193,7 @@ static const char *hear(void *user, struct symm_guest *guest)
     case SYMM_AUTH_GONE:
         break;
     }
-    return guest->group < 0 ? "it hung up without a word"
+    return guest->group < 0 ? "it hung up without sending anything"
                             : "it hung up before it had proved itself";
 }
 
@@ -210,7 +210,7 @@ static int missing(const struct symmrun_nodes *nodes, char *text, size_t bytes)
     return count;
 }
 
-/* Until all nodes have arrived. */
+/* Waits until all nodes have arrived. */
 static bool accept_nodes(struct lobby *lobby, struct pollfd *fds, double until)
 {
     struct symmrun_nodes *nodes = lobby->nodes;

@@ -502,7 +502,7 @@ void symmrun_store_watch(struct symmrun_store *store, struct pollfd *fds, size_t
     *count = symm__acceptor_watch(&store->connections, fds);
 }
 
-/* The acceptor's `hear`. */
+/* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
 static const char *serve_one(void *user, struct symm_guest *guest)
 {
     struct symmrun_store *store = user;

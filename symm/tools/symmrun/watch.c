@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * watch.c - what becomes of the job: ends, failures, signals, deadlines.
+ * watch.c - how the job goes on: ends of ranks, failures, signals, deadlines.
  *
  * A rank that has ended stays a zombie until symmrun ends: its process id, and so the
  * id of its process group, cannot be used again, and a signal to that group reaches only
@@ -194,8 +194,8 @@ static bool has_ended(struct symmrun_rank *rank)
 }
 
 /*
- * Of several that ended since the last look, one that was killed is taken as the first:
- * those that exit with an error have mostly done so because of it.
+ * Of several ranks that ended since the last poll, one that was killed is taken as the first:
+ * those that exit with an error have mostly done so because of that death.
  */
 static bool comes_before(const struct symmrun *run, int rank, int other)
 {
