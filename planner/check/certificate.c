@@ -33,7 +33,7 @@ struct shares {
     int count;
     struct pair *found, *listed;
     size_t found_count;
-    int *chain; /* the plan's chains as ours */
+    int *chain; /* from the plan's chain numbers to ours */
     bool *seen; /* by chain */
 };
 

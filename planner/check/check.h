@@ -129,7 +129,7 @@ bool symm__check_before(const struct check *c, int a, int b, int period);
 /* Sets the report's sentence; returns false. */
 bool symm__check_refuse(struct check *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The same behind the op's name, "op 3 (all_reduce tp0)". */
+/* The same after the op's name, "op 3 (all_reduce tp0)". */
 bool symm__check_refuse_op(struct check *c, const struct check_op *op,
                            const char *format, ...)
     __attribute__((format(printf, 3, 4)));

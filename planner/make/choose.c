@@ -105,7 +105,7 @@ static void choose_algorithms(const struct chooser *chooser, struct choice *choi
     }
 }
 
-/* ---- One way ----------------------------------------------------------------------- */
+/* ---- One choice -------------------------------------------------------------------- */
 
 symm_status symm__plan_new_choice(struct pool *pool, const symm_program *program,
                                   const char *name, struct choice *choice)
@@ -196,7 +196,7 @@ static symm_status place(struct chooser *chooser, struct choice *choice,
                              &choice->cut_short);
 }
 
-/* Counts the choice in, unless an equal one is there: the next choice then replaces it. */
+/* Adds the choice, unless an equal one is there: the next choice then replaces this one. */
 static symm_status finish_choice(struct chooser *chooser, struct choice *choice)
 {
     struct lifetimes lives;
@@ -216,7 +216,7 @@ static symm_status finish_choice(struct chooser *chooser, struct choice *choice)
     return status;
 }
 
-/* ---- The ways ---------------------------------------------------------------------- */
+/* ---- All choices ------------------------------------------------------------------- */
 
 /* Bytes of the larger of in and out; 0 for other ops than collectives and puts. */
 static size_t largest_of(const symm_program *program, const symm_program_op *op)
@@ -238,7 +238,7 @@ static void demand(const struct chooser *chooser, struct choice *choice, int op)
     choice->exit[op] = chooser->program->ops[op].kind != SYMM_PROGRAM_PUT;
 }
 
-/* From the first way, with barriers on everything of at least this size. */
+/* Tries the first choice's algorithms, with barriers on everything of at least this size. */
 static symm_status try_sizes(struct chooser *chooser, size_t bytes, const char *name)
 {
     const symm_program *program = chooser->program;
@@ -253,7 +253,8 @@ static symm_status try_sizes(struct chooser *chooser, size_t bytes, const char *
     return finish_choice(chooser, choice);
 }
 
-/* From the first way, with an exit barrier on the last collective of each stream. */
+/* Tries the first choice's algorithms, with an exit barrier on the last collective of each
+ * stream. */
 static symm_status try_cut(struct chooser *chooser)
 {
     const symm_program *program = chooser->program;

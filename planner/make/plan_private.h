@@ -12,7 +12,7 @@
 #include "util/pool.h"
 
 struct plan_private {
-    symm_plan plan; /* first: the caller's pointer is ours */
+    symm_plan plan; /* first member: the caller's pointer points here */
     struct pool pool;
 };
 

@@ -80,8 +80,8 @@ double symm__cost_op(const struct symm_costs *costs, const symm_program *program
     return symm__cost_body(costs, &call, algorithm, curves[algorithm]);
 }
 
-/* Those that a collective needs at least: the data are there and, if peers write, or if the rank
- * overwrites what peers read, they are done. */
+/* The barriers that a collective needs at least: one before it, since the data must be there, and
+ * one after it if peers write, or if the rank overwrites what peers read. */
 static int least_barriers(const symm_program_op *op, symm_algorithm algorithm)
 {
     const struct traits traits = symm__op_traits(op, algorithm);

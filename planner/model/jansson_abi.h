@@ -5,7 +5,7 @@
  * been the same since jansson 2.7 (libjansson.so.4).
  *
  * No function may be called before symm__library_load(&symm__jansson_library, ...) succeeds:
- * symm__json_file and symm__json_text see to that, and all values come of them.
+ * symm__json_file and symm__json_text ensure that, and all values come from them.
  */
 #ifndef SYMM_PLANNER_MODEL_JANSSON_ABI_H
 #define SYMM_PLANNER_MODEL_JANSSON_ABI_H

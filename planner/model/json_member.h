@@ -2,9 +2,9 @@
 /*
  * json_member.h - reads the members of a document's objects one after another.
  *
- * The first complaint stays in `status`. What is called after it does nothing, so a reader
- * of an object is a list of calls, and asks for the status once. Where the reader uses what
- * it took, as an index for example, it asks before. Only for files named *_json.c.
+ * The first complaint stays in `status`. A call after it does nothing, so a reader of an object
+ * is a list of calls, and checks the status once. A reader that uses a value that it took, as an
+ * index for example, checks the status before. Only for files named *_json.c.
  */
 #ifndef SYMM_PLANNER_MODEL_JSON_MEMBER_H
 #define SYMM_PLANNER_MODEL_JSON_MEMBER_H

@@ -12,7 +12,7 @@
 #define MAX_BUFFERS 500000
 
 struct program_private {
-    symm_program program; /* first: the caller's pointer is ours */
+    symm_program program; /* first member: the caller's pointer points here */
     struct pool pool;     /* names, lists, the order */
     const char *source;   /* in complaints: the file, or "program NAME" */
     struct names buffer_names, sites, waits; /* sites: of collectives and puts */

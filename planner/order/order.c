@@ -357,7 +357,7 @@ symm_status symm__order_set(struct order *order, const symm_algorithm *algorithm
     return status == SYMM_OK ? list_chains(order) : status;
 }
 
-/* ---- Small questions ------------------------------------------------------------- */
+/* ---- Queries --------------------------------------------------------------------- */
 
 uint32_t symm__order_moment(const struct order *order, int op, int period,
                             enum point point)

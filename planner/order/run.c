@@ -164,8 +164,9 @@ static symm_status check_prior(struct run *run, const struct access *access,
     return run->fixed ? SYMM_OK : mend(run, access, prior, period);
 }
 
-/* Compares it with the accesses of other ops to its buffer before it, back to the last write. A
- * read is compared with that write alone, which was compared with the accesses before it. */
+/* Compares the access with the accesses of other ops to its buffer before it, back to the last
+ * write. A read is compared with that write alone, which was compared with the accesses before
+ * it. */
 static symm_status check_access(struct run *run, int index)
 {
     const struct order *order = run->order;

@@ -20,9 +20,9 @@
 #include "pack/tree.h"
 
 #define CONFLICT_COST 10 /* work of a conflict: found, sorted twice, priced */
-#define SLIDE_COST    3  /* of a conflict: found and looked at */
+#define SLIDE_COST    3  /* of a conflict: found and compared */
 #define STEP_COST     50
-#define LOOK_WORK     200000 /* between two looks at the clock */
+#define LOOK_WORK     200000            /* between two readings of the clock */
 #define PATIENCE      UINT64_C(400000)  /* work on one target */
 #define FIRST_SLIDE   UINT64_C(5000000) /* work */
 #define FIRST_STEP    30                /* parts of the gap between bound and peak */

@@ -26,7 +26,7 @@
 #define RESTART      UINT64_C(2000) /* nodes, times a number of Luby's sequence */
 #define WEIGHT       16             /* of a valley at first, and of a contradiction */
 #define PUT_WORK     20
-#define LOOK_WORK    200000 /* between two looks at the clock */
+#define LOOK_WORK    200000 /* between two readings of the clock */
 #define UNKNOWN      (-1)
 
 /* Of the skyline, by its first section; `end` is the first section after it. */

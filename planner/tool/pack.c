@@ -170,7 +170,7 @@ static bool draw(const struct pack_options *o, const struct lifetimes *l,
 
 /* ---- The command ----------------------------------------------------------------- */
 
-/* Why the result is not a placement within the capacity: 1. */
+/* Prints why the result is not a placement within the capacity; returns 1. */
 static int tell_failure(const struct pack_options *o, const symm_pack_result *result)
 {
     fprintf(

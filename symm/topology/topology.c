@@ -268,7 +268,7 @@ static symm_status add_object(struct symm_topology *topology, hwloc_obj_t object
     return status;
 }
 
-/* What another machine's description allows, as a set of our own. */
+/* Reads the CPUs that the description of another machine allows. */
 static symm_status read_described(hwloc_topology_t handle, struct symm_cpus *cpus)
 {
     hwloc_const_cpuset_t allowed = hwloc.topology_get_allowed_cpuset(handle);

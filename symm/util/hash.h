@@ -15,7 +15,7 @@
 
 #define SYMM_FNV_BASIS UINT64_C(0xcbf29ce484222325) /* the hash of nothing */
 
-/* The hash of what `hash` is the hash of, and then these bytes. */
+/* Extends `hash`, the hash of the bytes before, by these bytes. */
 static inline uint64_t symm__fnv(uint64_t hash, const void *bytes, size_t count)
 {
     const unsigned char *at = bytes;

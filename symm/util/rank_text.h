@@ -13,7 +13,7 @@
 
 /* Always ends in a NUL; bytes >= 32. */
 void symm__ranks_text(const int *ranks, int count, char *text, size_t bytes);
-/* An error status as a peer sent it; SYMM_ERR_ABORTED for what is none of ours. */
+/* The error status that a peer sent; SYMM_ERR_ABORTED for a number that is no error status. */
 symm_status symm__peer_status(int32_t status);
 
 #endif
