@@ -18,7 +18,7 @@ all-reduces, each followed by a residual addition and an RMSNorm. Ways:
     fused      libsymm's all_reduce_norm, which adds and normalises too
 
 All graphs take turns, in one order and in the other. Figures: the slowest rank's median and p99
-of -n replays, each behind a barrier, in microseconds. Multicast stays off. With one rank nothing
+of -n replays, each after a barrier, in microseconds. Multicast stays off. With one rank nothing
 is sent: `fused` is then a copy and the kernel of the norm, `nccl` and `torch` are left out. The
 package symm must be importable (PYTHONPATH=build/python). Exit status 1: a result was wrong, 2: no
 torch, no GPU, or an unknown argument.

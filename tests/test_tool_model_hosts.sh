@@ -49,7 +49,7 @@ refused "--latency: found '-1'" --latency -1
 refused "-b: found 0, allowed with model: 1 or more" -b 0
 refused "-b: found 16, allowed: at most -e, which is 8" -b 16 -e 8
 refused "OP: found 'put', allowed with model: all_reduce" put
-refused "behind the last argument" all_reduce extra
+refused "after the last argument" all_reduce extra
 refused "unknown option" --ranks 2
 refused "none.json" --costs "$work/none.json"
 refused "-J: " -J "$work/none/model.json"

@@ -25,7 +25,7 @@ refused() {
 }
 refused "no OP given"
 refused "OP: found 'reduce_all'" reduce_all
-refused "behind the last argument" all_reduce extra
+refused "after the last argument" all_reduce extra
 refused "unknown option" all_reduce --nonsense
 refused "-b: its value is missing" all_reduce -b
 refused "--tune: it takes no value" all_reduce --tune=1

@@ -95,7 +95,7 @@ static float get(symm_dtype dtype, const void *array, size_t at)
     return dtype == SYMM_BFLOAT16 ? float_of((uint32_t)half << 16) : from_half(half);
 }
 
-/* Of a value that T has. */
+/* Stores a value that the dtype represents exactly. */
 static void set(symm_dtype dtype, void *array, size_t at, float value)
 {
     const uint32_t bits = bits_of(value);
@@ -140,7 +140,7 @@ void norm_fill(symm_dtype dtype, uint64_t seed, float most, size_t count, void *
 
 /* ---- A row --------------------------------------------------------------------------- */
 
-/* A right row: for each column a value in [low, high]. */
+/* What a correct row holds: for each column a value in [low, high]. */
 struct row {
     const symm_norm *norm;
     size_t row;
@@ -157,7 +157,8 @@ static void bad(struct row *row, const char *array, size_t column, double found,
         *row->error = (struct norm_error){array, row->row, column, found, wanted};
 }
 
-/* Bit for bit, but -0 and +0 are one value: sums of zeros; and NaN is. */
+/* Equal bit for bit; but -0 equals +0, since sums of zeros may be either, and all NaNs are
+ * equal. */
 static bool same(float a, float b)
 {
     return bits_of(a) == bits_of(b) || a == b || (isnan(a) && isnan(b));
@@ -208,7 +209,8 @@ static void check_sums(struct row *row, const void *const *in, int ranks)
     }
 }
 
-/* Afterwards low and high are what was found, if that is an output and right. */
+/* Afterwards low and high are the value that was found, if norm_out is an output and its value is
+ * right. */
 static void check_norm(struct row *row, double units)
 {
     const symm_norm *norm = row->norm;

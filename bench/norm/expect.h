@@ -27,10 +27,10 @@ struct norm_error {
 };
 
 /*
- * The number of wrong elements of all outputs that are given. `norm` has copies of the inputs as
- * they were before the call (bias, residual_in, weight, the scale of SYMM_NORM_QUANT_TENSOR) and of
- * the outputs after it; in[r]: rank r's input. No array is another's. units: NORM_UNITS for libsymm.
- * SIZE_MAX: no memory.
+ * Counts the wrong elements of all outputs that are given. `norm` has copies of the inputs as
+ * they were before the call (bias, residual_in, weight, the scale of SYMM_NORM_QUANT_TENSOR) and
+ * of the outputs after it; in[r]: rank r's input. No two arrays share memory. units: NORM_UNITS
+ * for libsymm. SIZE_MAX: no memory.
  */
 size_t norm_wrong(const symm_norm *norm, const void *const *in, int ranks, double units,
                   struct norm_error *error);

@@ -2,7 +2,7 @@
 /*
  * gpu.h - the CUDA driver for the programs of this room, opened at run time
  * (SYMM_CUDA_LIBRARY, else libcuda.so.1). A call that fails ends the program with a sentence and
- * exit status 3; gpu_open alone answers.
+ * exit status 3; only gpu_open returns false instead.
  */
 #ifndef BENCH_NORM_GPU_H
 #define BENCH_NORM_GPU_H
@@ -38,7 +38,7 @@ void gpu_mark(void *event, void *stream);
 void gpu_await(void *event, void *stream); /* the stream waits */
 double gpu_us(void *first, void *last);    /* of events whose streams are idle */
 
-/* A graph of what is queued on the stream between the two. */
+/* Between the two, work queued on the stream goes into a graph, which gpu_captured returns. */
 void gpu_capture(void *stream);
 void *gpu_captured(void *stream);
 void gpu_replay(void *graph, void *stream);

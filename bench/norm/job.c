@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * job.c - the fused all_reduce + norm of a job's ranks, a process and a GPU each:
- * symmrun -n N -- norm_job ... All contenders of a size, TensorRT-LLM's kernel on libsymm's symmetric
- * memory among them, take turns in one run. The public API alone.
+ * job.c - times the fused all_reduce + norm of a job's ranks, a process and a GPU each, as
+ * "symmrun -n N -- norm_job ..." starts them. All contenders of a size, TensorRT-LLM's kernel on
+ * libsymm's symmetric memory among them, take turns in one run. Uses the public API alone.
  *
- * A replay begins behind a barrier on the stream, when all of it is queued. A contender's times
- * are the slowest rank's. TensorRT-LLM's waits have no deadline: a watchdog ends the program.
+ * A replay begins after a barrier on the stream, when all of the replay is queued. A contender's
+ * times are the slowest rank's. TensorRT-LLM's waits have no deadline: a watchdog ends the
+ * program.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ static symm_norm norm_of(const struct job *job, const struct norm_contender *con
     return norm;
 }
 
-/* By the library: false: it cannot do that in one kernel, or not at all. */
+/* Makes the call by the library. False: the library cannot do it in one kernel, or not at all. */
 static bool own_call(const struct job *job, const struct norm_contender *contender,
                      const symm_norm *norm)
 {
@@ -69,7 +70,7 @@ static bool own_call(const struct job *job, const struct norm_contender *contend
     const symm_call call = {
         .size = sizeof call,
         .stream = job->stream,
-        /* not a fused kernel: an all_reduce, and a kernel behind it */
+        /* not a fused kernel: an all_reduce, and a kernel after it */
         .algorithm = contender->what == NORM_UNFUSED ? unfused : NULL};
     symm_status status = contender->what == NORM_PLAIN
                              ? symm_all_reduce(job->team, norm->in, job->at[SUM],
@@ -199,7 +200,7 @@ static void fill_inputs(const struct job *job)
     fill(job, job->weight, 0, 'w', 1);
 }
 
-/* The first residual, and outputs that no call would leave. */
+/* Writes the first residual, and outputs that no call would leave. */
 static void rewind_rank(const struct job *job)
 {
     const size_t count = job->shape->rows * job->shape->hidden;
@@ -239,7 +240,7 @@ static void check(struct job *job, struct norm_contender *contender)
     contender->wrong = (size_t)wrong;
 }
 
-/* TensorRT-LLM's workspace, as that of a new size. */
+/* Sets TensorRT-LLM's workspace to what its kernel expects before the first call of a size. */
 static void reset_peer(struct job *job)
 {
     const size_t bytes = 2 * job->shape->rows * job->shape->hidden;

@@ -4,11 +4,11 @@
  * GPU. Kernels of one process run side by side, so this measures the kernels themselves, where the
  * wire is the GPU's second level cache: what part of a call is no transfer.
  *
- * Two heaps with the library's layout lie in plain device memory; kernels come from the library's
- * images, or from SYMM_KERNELS, with arguments and launches like those of symm/cuda/launch.c. Each
- * contender's calls lie in a graph for each rank; the two graphs begin together. Results are checked
- * against expect.h. Every wait has a deadline, TensorRT-LLM's kernels excepted: a watchdog ends the
- * program.
+ * Two heaps with the library's layout lie in plain device memory. Kernels come from the library's
+ * images, or from SYMM_KERNELS, with arguments and launches like those of symm/cuda/launch.c.
+ * Each contender's calls lie in a graph for each rank; the two graphs begin together. Results are
+ * checked against expect.h. Every wait has a deadline, except for TensorRT-LLM's kernels: for
+ * those a watchdog ends the program.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ struct pair {
     struct rank ranks[RANKS];
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
     size_t heap_bytes;
-    void *gate, *open; /* a stream, and the event behind the wait in it */
+    void *gate, *open; /* a stream, and the event after the wait in it */
     atomic_int released;
     struct {
         const char *name;
@@ -216,7 +216,7 @@ static bool plain_call(struct pair *pair, int rank, const symm_norm *norm)
     return true;
 }
 
-/* Behind a plain call, whose output is norm->sum_out. */
+/* Launches the norm after a plain call, whose output is norm->sum_out. */
 static bool rest_call(struct pair *pair, int rank, const symm_norm *norm)
 {
     struct symm_cuda_args args = {.in = norm->in,
@@ -237,7 +237,7 @@ static bool rest_call(struct pair *pair, int rank, const symm_norm *norm)
     return true;
 }
 
-/* In as many launches as the library would make. */
+/* Launches the fused kernel as many times as the library would, on parts of the rows. */
 static bool fused_call(struct pair *pair, int rank, const symm_norm *whole)
 {
     const size_t row = 2 * whole->hidden;
@@ -295,7 +295,8 @@ static bool call(struct pair *pair, int rank, const struct norm_contender *conte
 
 /* ---- Memory -------------------------------------------------------------------------- */
 
-/* As a new team's, and TensorRT-LLM's workspace as that of a new size. */
+/* Sets the scratch to that of a new team, and TensorRT-LLM's workspace to what its kernel expects
+ * before the first call of a size. */
 static void reset(struct pair *pair)
 {
     const struct symm_cuda_scratch *scratch = &pair->scratch[CHANNEL];
@@ -347,7 +348,7 @@ static void fill_inputs(struct pair *pair)
     }
 }
 
-/* The first residual, and outputs that no call would leave. */
+/* Writes the first residual, and outputs that no call would leave. */
 static void rewind_rank(const struct pair *pair, int rank)
 {
     const size_t count = pair->shape->rows * pair->shape->hidden;
@@ -424,7 +425,8 @@ static void wait_for_release(void *arg)
         usleep(1);
 }
 
-/* Both ranks' graphs, from one moment on; the slower one's time of a call. */
+/* Replays both ranks' graphs, which begin at one moment. Returns the slower rank's time of a
+ * call. */
 static double replay(struct pair *pair, const struct norm_contender *contender)
 {
     double most = 0;

@@ -3,11 +3,12 @@
  * data.h - the data that symm-perf writes into buffers, and the reference for its
  * reductions.
  *
- * A pattern is a periodic sequence of the integers 1..7 (or a reduction of such
- * sequences), encoded in one dtype. Its period, 61 elements, is prime, so that a block
- * at the wrong offset is detected. Integers up to 7 are exact in every dtype; results
- * follow the rules of symm.h (rank order, float32 accumulator, one rounding; over several
- * hosts one on each host and one between them), so that every bit can be compared. This file shares no code with the library's reductions.
+ * A pattern is a periodic sequence of the integers 1..7 (or a reduction of such sequences),
+ * encoded in one dtype. Its period, 61 elements, is prime, so that a block at the wrong offset is
+ * detected. Integers up to 7 are exact in every dtype. Results follow the rules of symm.h, so
+ * that every bit can be compared: rank order, float32 accumulator, one rounding; over several
+ * hosts one rounding on each host and one between them. This file shares no code with the
+ * library's reductions.
  */
 #ifndef PERF_DATA_H
 #define PERF_DATA_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * expect_norm.h - an all_reduce_norm of a replayed program: its arrays, the call, and what it has to
- * give, bit for bit.
+ * expect_norm.h - an all_reduce_norm of a replayed program: its arrays, the call, and its
+ * expected results, bit for bit.
  *
  * The mean of squares is not promised to the last bit (symm/norm.h), so calls have an eps beside
  * which it vanishes: m is a power of two then, and all else is one rounding after the other. Memory

@@ -24,14 +24,15 @@ char perf_gpu_link(const struct perf_gpu *gpu, int from, int to);
 /* Zeroed device memory; NULL after a message. */
 void *perf_gpu_alloc(struct perf_gpu *gpu, size_t bytes);
 void perf_gpu_free(struct perf_gpu *gpu, void *memory);
-/* Between any two memories; done on return. SYMM_ERR_SYSTEM: after a message, as below. */
+/* Copies between memories of either kind, and returns when the copy is done. SYMM_ERR_SYSTEM:
+ * after a message; so do the functions below. */
 symm_status perf_gpu_copy(struct perf_gpu *gpu, void *dst, const void *src,
                           size_t bytes);
 symm_status perf_gpu_fill(struct perf_gpu *gpu, void *dst, int byte, size_t bytes);
-/* Until the stream is idle. */
+/* Waits until the stream is idle. */
 symm_status perf_gpu_wait(struct perf_gpu *gpu, void *stream);
 
-/* The same, but only queued. */
+/* Queues a copy on the stream, and returns at once. */
 symm_status perf_gpu_copy_later(struct perf_gpu *gpu, void *dst, const void *src,
                                 size_t bytes, void *stream);
 symm_status perf_gpu_fill_later(struct perf_gpu *gpu, void *dst, int byte, size_t bytes,

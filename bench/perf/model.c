@@ -94,9 +94,9 @@ static double nccl_latency(const struct call *call, enum perf_nccl_algorithm alg
                : us;
 }
 
-/* Bytes over the slowest link. A ring: each rank sends what it has not. Two trees with half
- * of the data each: a host has a parent and two children in one, a parent in the other; of
- * two hosts each is the other's only child. */
+/* Bytes over the slowest link. A ring: each rank receives what it lacks. Two trees with half of
+ * the data each: a host has a parent and two children in one, a parent in the other; of two hosts
+ * each is the other's only child. */
 static double nccl_bytes(const struct call *call, enum perf_nccl_algorithm algorithm)
 {
     const double ranks = (double)call->hosts * call->gpus;
@@ -294,9 +294,10 @@ static double host_us(const struct perf_model *model, enum perf_kind kind, doubl
     for (int i = 0; next_curve(model, kind, ranks, &i, &curve);)
         reach = fmax(reach, last_bytes(&curve));
     reach = fmin(reach, block);
+    /* fmin of NAN and a number is the number */
     for (int i = 0; next_curve(model, kind, ranks, &i, &curve);)
         if (last_bytes(&curve) >= reach)
-            best = fmin(best, curve_us(&curve, block)); /* of NAN and a number: it */
+            best = fmin(best, curve_us(&curve, block));
     return best;
 }
 

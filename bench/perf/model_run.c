@@ -47,7 +47,7 @@ static int take_kind(struct model_options *options, int count, char **words)
     if (count == 0)
         return PERF_RIGHT;
     if (count > 1)
-        return refuse("found '%.40s' behind the last argument", words[1]);
+        return refuse("found '%.40s' after the last argument", words[1]);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(words[0], perf_kind_name(kinds[i])) == 0) {
             options->sizes.kind = kinds[i];

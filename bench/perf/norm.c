@@ -119,7 +119,7 @@ static int sum_hosts(const struct perf_job *job, symm_dtype dtype, size_t count,
     return parts;
 }
 
-/* What `calls` calls have left behind, compared with what they should. */
+/* Compares what `calls` calls have written with what they should have written. */
 static symm_status compare(struct norm *n, int calls)
 {
     const struct perf_job *job = n->series.job;

@@ -157,7 +157,7 @@ static int take_words(struct parser *parser, int count, char **words)
     if (kind == PERF_REPLAY)
         options->program = words[1];
     if (count > (kind == PERF_REPLAY ? 2 : 1))
-        return refuse(parser, "found '%.40s' behind the last argument",
+        return refuse(parser, "found '%.40s' after the last argument",
                       words[kind == PERF_REPLAY ? 2 : 1]);
     return 0;
 }

@@ -50,7 +50,7 @@ struct overlap {
     void *graphs[MODES];
 };
 
-/* The row's NCCL; NULL: libsymm does the row. */
+/* NCCL, if this row's calls are NCCL's; NULL: they are libsymm's. */
 static struct perf_nccl *by_nccl(const struct overlap *o)
 {
     return o->series.row ? o->nccl : NULL;

@@ -304,7 +304,7 @@ static json_t *env_json(void)
 
     for (char **entry = environ; *entry; entry++) {
         if (strncmp(*entry, "SYMM_SECRET", 11) ==
-            0) /* a secret: it admits to the job's bootstrap */
+            0) /* a secret: whoever knows it can join the job */
             continue;
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
             if (strncmp(*entry, prefixes[i], strlen(prefixes[i])) == 0)
