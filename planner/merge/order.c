@@ -77,7 +77,7 @@ static void step_text(const struct merge *merge, const struct step *step, int st
     if (!event)
         snprintf(text, bytes, "nothing");
     else if (event->kind == SYMM_RECORD_DEPEND)
-        snprintf(text, bytes, "a depend on stream %d behind %d of its calls", event->on,
+        snprintf(text, bytes, "a depend on stream %d after %d of its calls", event->on,
                  step->on_steps);
     else
         snprintf(text, bytes, "%s at '%.80s'", symm_record_kind_name(event->kind),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* job_private.h - what job_launcher.c and job_network.c share: how variables of launchers are read. */
+/* job_private.h - how job_launcher.c and job_network.c read the variables of launchers. */
 #ifndef SYMM_BOOTSTRAP_JOB_PRIVATE_H
 #define SYMM_BOOTSTRAP_JOB_PRIVATE_H
 
@@ -21,7 +21,7 @@ static inline const char *either(const char *name, const char *older)
     return variable(name) ? variable(name) : variable(older);
 }
 
-/* A decimal number in [low, high]: no sign, no space, nothing behind it. */
+/* A decimal number in [low, high]: no sign, no space, nothing after it. */
 symm_status symm__job_number(const char *name, int low, int high,
                              int *number) SYMM_MUST_CHECK;
 

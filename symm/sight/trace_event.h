@@ -11,7 +11,7 @@
 
 #define SYMM_TRACE_FORMAT "symm-trace/1"
 
-/* Rows of waits on a device, behind the ids of threads: + 1000 * number of the team + channel. */
+/* Rows of waits on a device, after the ids of threads: + 1000 * number of the team + channel. */
 #define SYMM_TRACE_DEVICE_ROWS 1000000000
 
 enum symm_trace_row { SYMM_TRACE_THREAD, SYMM_TRACE_STREAM, SYMM_TRACE_DEVICE };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * array.c - arrays of any maker as a pointer, a count and a dtype. Asked in this order: a
- * Buffer of this module; DLPack's functions in C (torch from 2.11 on, tvm-ffi); other tensors of
- * torch by their methods (0.3 us; DLPack's capsule takes 2 us); the buffer protocol (numpy,
- * bytearray, array.array); __cuda_array_interface__ (CuPy, Numba); __array_interface__ (numpy's
- * arrays of bfloat16, which have no buffer format); DLPack's capsule (JAX). Nothing is copied: an
- * array that is not contiguous raises symm.Invalid.
+ * array.c - arrays of any maker as a pointer, a count and a dtype. Tried in this order: a Buffer
+ * of this module; DLPack's functions in C (torch from 2.11 on, tvm-ffi); other tensors of torch
+ * by their methods (0.3 us; DLPack's capsule takes 2 us); the buffer protocol (numpy, bytearray,
+ * array.array); __cuda_array_interface__ (CuPy, Numba); __array_interface__ (numpy's arrays of
+ * bfloat16, which have no buffer format); DLPack's capsule (JAX). Nothing is copied: an array
+ * that is not contiguous raises symm.Invalid.
  */
 #include <stdint.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "python/core/core.h"
 #include "python/core/dlpack.h"
 
-/* Interned names, and what is learned of torch once somebody has imported it. */
+/* Interned names, and torch's types, which are looked up once the program has imported torch. */
 static struct {
     PyObject *data_ptr, *numel, *dtype, *is_contiguous, *is_cuda, *device, *index, *cai,
         *interface, *dlpack, *cupy;

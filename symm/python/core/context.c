@@ -212,9 +212,9 @@ static bool is_set(const char *name)
 }
 
 /*
- * A job of torchrun over several hosts, for which nothing names another way: its ranks connect by
- * torch's store (symm._torchrun). Anything else is left to symm_init. Sets g->function, or leaves
- * it NULL.
+ * A job of torchrun over several hosts, for which no other bootstrap is configured: its ranks
+ * connect by torch's store (symm._torchrun). Anything else is left to symm_init. Sets
+ * g->function, or leaves it NULL.
  */
 static int torchrun_gather(symm_config *config, struct gather *g)
 {

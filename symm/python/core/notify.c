@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * notify.c - what tells the end of a Work: Work.notify, Work.fileno and `await`.
+ * notify.c - how a program learns that a Work has ended: Work.notify, Work.fileno and `await`.
  *
  * A function of notify is called on libsymm's thread, which must not finalize its own context. So
  * a context that the function closes, or of which it drops the last reference, is ended by the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * record.c - what Team says of a program's own work while SYMM_RECORD records its calls. Without
- * it each method checks its arguments and does nothing.
+ * record.c - methods of Team that report the program's own work to the library while SYMM_RECORD
+ * records its calls. Without SYMM_RECORD each method checks its arguments and does nothing.
  */
 #include "python/core/core.h"
 

@@ -54,7 +54,8 @@ symm_status core_norm_issue(const struct core_request *request, symm_work **work
 /* Takes an array into the request's next place; NULL: raised. is_out: it is written to. */
 struct core_array *core_request_array(struct core_request *request, const char *name,
                                       PyObject *object, bool is_out);
-/* values: of CORE_OPTIONS. After the arrays: they say which stream None is. */
+/* values: of CORE_OPTIONS. To be called after the arrays are taken: their maker decides which
+ * stream None means. */
 int core_request_options(struct core_request *request, PyObject *const *values);
 
 /*

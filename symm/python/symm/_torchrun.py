@@ -166,7 +166,7 @@ class _Gather:
 
 
 def gather(store: Any, prefix: str, rank: int, size: int, seconds: float, block: bytes) -> bytes:
-    """The blocks of all ranks of a process group, one behind the other, by its store.
+    """The blocks of all ranks of a process group, one after the other, by its store.
 
     The torch backend's start. Raises RuntimeError with a sentence.
     """

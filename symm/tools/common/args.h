@@ -12,14 +12,14 @@
 #include <stddef.h>
 
 enum args_kind {
-    ARGS_FLAG,        /* bool: becomes true */
-    ARGS_STOP,        /* bool: becomes true, and nothing behind it is read: --help */
-    ARGS_TEXT,        /* const char *: borrows from argv */
-    ARGS_CHOICE,      /* const char *: one of words */
-    ARGS_LIST,        /* int: a bit for each of words, separated by commas */
-    ARGS_INTEGER,     /* int from low to high; -1 for the text that `words` holds, if any */
-    ARGS_SIZE,        /* size_t from low to half the address space: bytes, as 4K */
-    ARGS_NUMBER,      /* double above 0, at most high */
+    ARGS_FLAG,    /* bool: becomes true */
+    ARGS_STOP,    /* bool: becomes true, and nothing after it is read: --help */
+    ARGS_TEXT,    /* const char *: borrows from argv */
+    ARGS_CHOICE,  /* const char *: one of words */
+    ARGS_LIST,    /* int: a bit for each of words, separated by commas */
+    ARGS_INTEGER, /* int from low to high; -1 for the text that `words` holds, if any */
+    ARGS_SIZE,    /* size_t from low to half the address space: bytes, as 4K */
+    ARGS_NUMBER,  /* double above 0, at most high */
     ARGS_NUMBER_OR_0, /* double from 0 to high */
 };
 

@@ -22,7 +22,7 @@
 #define LINE_MOST  ((size_t)16 << 20)
 #define QUEUE_FULL ((size_t)1 << 20)
 
-/* Makes room for `more` bytes behind `used`. */
+/* Makes room for `more` bytes after `used`. */
 static bool reserve(char **data, size_t used, size_t more, size_t *capacity)
 {
     size_t wanted = *capacity ? *capacity : 4096;

@@ -149,7 +149,7 @@ class NormFusion:
     @staticmethod
     def _place(graph: fx.Graph, norm: Norm, rows: Rows, scale: Any, inner: set[fx.Node],
                ends: list[fx.Node]) -> fx.Node:
-        """The node after which the call goes: behind its arguments, before its results' uses."""
+        """The node after which the call goes: after its arguments, before its results' uses."""
         order = {node: i for i, node in enumerate(graph.nodes)}
         arguments: list[Any] = [rows.input, rows.bias, rows.residual, norm.weight, scale,
                                 rows.total[-1]]

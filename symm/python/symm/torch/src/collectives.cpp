@@ -41,7 +41,7 @@ at::Tensor gather_blocks(const Caller &c, const at::Tensor &block)
     return all;
 }
 
-// Rows 0 to `most` of a tensor with fewer of them; what is behind its own is not set.
+// Rows 0 to `most` of a tensor with fewer of them; the rows after its own are not set.
 at::Tensor pad_rows(const at::Tensor &tensor, int64_t most)
 {
     std::vector<int64_t> sizes = tensor.sizes().vec();

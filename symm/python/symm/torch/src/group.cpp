@@ -27,7 +27,7 @@ std::set<Backend *> &living()
 } // namespace
 
 // A thread of a backend drops a call's tensors after the call's wait() has returned, and takes the
-// GIL for it. An interpreter that is ending answers by ending the thread, through destructors that
+// GIL for it. An interpreter that is ending then ends the thread, through destructors that
 // must not throw: std::terminate. So all threads end before the interpreter does.
 void end_backends()
 {

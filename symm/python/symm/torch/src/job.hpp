@@ -49,8 +49,8 @@ class Job {
     symm_team *team_ = nullptr;
 };
 
-// What libsymm has moved for torch, by operation. Tests read it to see that no call went
-// another way.
+// What libsymm has moved for torch, by operation. Tests read it to see that no call took
+// another path.
 struct Counter {
     const char *name;
     std::atomic<uint64_t> calls{0}, bytes{0};
