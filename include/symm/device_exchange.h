@@ -342,8 +342,8 @@ SYMM_DEVICE_FN int symm_device_exchange_wait(const struct symm_device_team *team
     return 0;
 }
 
-/* Waits for the announcement of a rank and compares it with the own one: one thread for
- * each rank, before end. */
+/* Waits for the announcement of a rank and compares it with this rank's: one thread for each
+ * rank, before end. */
 SYMM_DEVICE_FN int symm_device_exchange_meet(const struct symm_device_team *team,
                                              const struct symm_device_exchange *x,
                                              int peer)

@@ -27,7 +27,7 @@ template <int N> SYMM_DEVICE uint32_t ranks(const struct symm_cuda_args &args)
     return N > 0 ? (uint32_t)N : (uint32_t)args.team.size;
 }
 
-/* Packet i of the result to every rank, the next rank first, the own one last. */
+/* Packet i of the result to every rank, the next rank first, this rank last. */
 template <int N> struct to_all {
     const struct symm_cuda_args &args;
     const symm_arrays &arrays;

@@ -101,8 +101,9 @@ SYMM_DEVICE void one_round(const struct symm_cuda_args &args, uint32_t ends)
     if (!at.takes()) {
         symm_round_finish(args, &round, at.width / SYMM_WARP);
     } else if (mine && round.ok) {
-        /* From here v[r] is the packet from rank r. The own one goes to all v, since an index
-         * that is not constant would put v into memory; the wait then sets the peers' packets. */
+        /* From here v[r] is the packet from rank r. This rank's own packet goes to all v, since
+         * an index that is not constant would put v into memory; the wait then sets the peers'
+         * packets. */
         v[0] = LINES::clean(v[0]);
         SYMM_UNROLL
         for (uint32_t r = 1; r < N; r++)

@@ -36,7 +36,7 @@ template <class LINES> struct pair_place {
     uint32_t width, step;    /* packets of a block at a time, of all blocks */
     uint32_t begin, packets; /* this thread's first, those of the array */
     struct symm_packet *to,
-        *from; /* packet `begin` in slot 0: the peer's, the own one */
+        *from; /* packet `begin` in slot 0: of the peer, of this rank */
 
     SYMM_DEVICE pair_place(const struct symm_cuda_args &args)
         : width(blockDim.x - SYMM_WARP), step(gridDim.x * width),

@@ -3,7 +3,7 @@
  * all_reduce_stream.cu - much data by stores alone, which a link carries faster than loads:
  * inputs go to their owners' stages, sums to where they belong. two_shot_inplace of
  * all_reduce, into every rank's output (the input may be any); copy_in of
- * reduce_scatter, into the own one (both may be any).
+ * reduce_scatter, into this rank's own (both may be any).
  *
  * Each rank owns a slice of every input: of all_reduce an n-th, in whole packets, of
  * reduce_scatter its block. Block b of every rank has the same part of each slice, in as many
@@ -23,10 +23,10 @@
  *
  * Sums are made in rank order: the same bits everywhere. in == out, all_reduce: part c of
  * slice q is overwritten here by q in step c + 1, after a barrier that follows the step in which
- * this block has sent it; the own slice's packets are read and written by one thread.
- * reduce_scatter: out is the own block, of which the same is true, or block 0 of the input:
- * its part c is overwritten by this block in step c + 1, and was sent before. Other overlaps
- * of in and out are not allowed.
+ * this block has sent it; the packets of this rank's slice are read and written by one thread.
+ * reduce_scatter: out is this rank's block, of which the same is true, or block 0 of the input:
+ * its part c is overwritten by this block in step c + 1, and was sent before. Other overlaps of
+ * in and out are not allowed.
  *
  * symm_{all_reduce,reduce_scatter}_stream_{bfloat16,float16,float32}_n{2,4,8}: SUM;
  * those of all_reduce are also by pointer (arrays.cuh)
@@ -119,8 +119,8 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
             });
     }
 
-    /* Packet j of part c of every rank's input, in rank order: the own one is given, the
-     * others are in the stage. */
+    /* Packet j of part c of every rank's input, in rank order: this rank's is given, the others
+     * are in the stage. */
     SYMM_DEVICE void load(uint32_t c, uint32_t j, const struct symm_packet &own,
                           struct symm_packet (&packet)[N]) const
     {
@@ -138,7 +138,7 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
         }
     }
 
-    /* The own slice in the output of the rank k after this one; k < outs. */
+    /* This rank's slice in the output of the rank k after this one; k < outs. */
     SYMM_DEVICE char *out(uint32_t k) const
     {
         if (SCATTER)
@@ -147,9 +147,8 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
                (uint64_t)16 * slice * (uint32_t)args.team.rank;
     }
 
-    /* Packets j, j + step, ... below `end` of part c of the own slice, COUNT at once while
-     * there are as many, all of them full ones and aligned on both sides. Returns the next
-     * j. */
+    /* Packets j, j + step, ... below `end` of part c of this rank's slice, COUNT at once while
+     * there are as many, all of them full ones and aligned on both sides. Returns the next j. */
     template <uint32_t COUNT>
     SYMM_DEVICE uint32_t sum_full(uint32_t c, uint32_t j, uint32_t whole) const
     {
@@ -178,7 +177,7 @@ template <int DTYPE, int N, bool SCATTER> struct stream {
         return j;
     }
 
-    /* Part c of the own slice, any packets. */
+    /* Part c of this rank's slice, any packets. */
     SYMM_DEVICE void sum(uint32_t c) const
     {
         const uint32_t rank = (uint32_t)args.team.rank, first = low(c);

@@ -10,16 +10,16 @@
  * symm_all_reduce_two_shot_line_...: a warp a peer, one packet of each segment a lane. A group
  * is `size` warps, a block has one or more; group g of block b has the packets
  * 32 x (b x groups + g) + lane of every segment. Warp p of a group deals with member p: it
- * sends p packet j of p's segment and waits for p's packet j of the own one; the values pass
- * through shared memory, every warp sums them (so they pass only once), sends the sum to
- * p and waits for p's. The warp of the own rank keeps the sum; in group 0 of block 0 it reads
+ * sends p packet j of p's segment and waits for p's packet j of this rank's segment; the values
+ * pass through shared memory, every warp sums them (so they pass only once), sends the sum to p
+ * and waits for p's. The warp of this rank itself keeps the sum; in group 0 of block 0 it reads
  * the call words while the sums are in flight.
  *
  * symm_all_reduce_two_shot_wide_...: more data. A thread deals with all members: it sends all
- * its packets of every segment, then sums packet after packet of the own one and sends the sums,
- * then takes the others. In one round, or two if a slot is too small. The last warp of each
- * block takes no packets: it writes the counters, and in block 0 it writes and reads the call
- * words and counts for the blocks that were not launched.
+ * its packets of every segment, then sums packet after packet of this rank's segment and sends
+ * the sums, then takes the others. In one round, or two if a slot is too small. The last warp of
+ * each block takes no packets: it writes the counters, and in block 0 it writes and reads the
+ * call words and counts for the blocks that were not launched.
  *
  * Slot = [phase][sender][packet]. Why slots may be used again: packet.cuh, (1) and (4), for
  * which a packet may be consumed at any time in the call: here after what the peers wait for.
@@ -193,7 +193,7 @@ template <int DTYPE, int SIZE, bool WHOLE> struct wide {
             from + phase * SIZE * room + offset(j), room, SIZE, rank);
     }
 
-    /* Packet j of the own segment: sum, send, keep. */
+    /* Packet j of this rank's segment: sum, send, keep. */
     SYMM_DEVICE void reduce(uint32_t j)
     {
         line_value v[SIZE], own = symm_lamport::clean(load(rank, j));

@@ -91,7 +91,7 @@ template <class LINES, int SIZE> struct two_shot {
         }
     }
 
-    /* Packet s of the own segment: sum, keep, send. */
+    /* Packet s of this rank's segment: sum, keep, send. */
     template <int DTYPE, int OP>
     SYMM_DEVICE bool reduce(const struct symm_cuda_args &args,
                             const struct symm_round &round, uint64_t s,

@@ -64,7 +64,7 @@ struct symm_by_offset {
         return args.out_offset % 16 == 0;
     }
 
-    /* Whether peers' outputs are aligned as the own one is. */
+    /* Whether peers' outputs are aligned as this rank's is. */
     SYMM_DEVICE bool out_alike(void) const
     {
         return true;

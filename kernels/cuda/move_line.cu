@@ -6,9 +6,9 @@
  * A warp a peer. A group is `size` warps, a block has one or more; group g of block b has the
  * packets 32 x (b x groups + g) + lane. Warp p of a group sends to member p and stores what
  * arrives from there at its place: the block synchronizes once, for the counters, while the
- * data are in flight. The warp of the own rank copies the own block, if it is not in place; in
- * group 0 of block 0 it writes and reads the call words and counts for the blocks that were not
- * launched. broadcast: the root's warps send, and elsewhere those of the root take.
+ * data are in flight. The warp of this rank itself copies this rank's block, if it is not in
+ * place; in group 0 of block 0 it writes and reads the call words and counts for the blocks that
+ * were not launched. broadcast: the root's warps send, and elsewhere those of the root take.
  *
  * Why slots may be used again: packet.cuh; a call is one round. Slot = [sender][packet]. In
  * place is fine: a packet of a block is read and then written by one thread.

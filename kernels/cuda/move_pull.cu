@@ -15,7 +15,7 @@
  * block b reads what the root's block b has written before it arrived.
  *
  * reduce_scatter and all_to_all: out must not overlap the input. all_gather: in place
- * (in == out + rank x count) the own block is left where it is, and with args.in_step peers'
+ * (in == out + rank x count) this rank's block is left where it is, and with args.in_step peers'
  * blocks are read at their own places; no rank writes what another rank reads.
  *
  * symm_{reduce_scatter,all_gather,all_to_all,broadcast}_one_shot_pull_any;

@@ -45,14 +45,14 @@
 #define SYMM_FEW_PARTS  8u
 #define SYMM_MOST_PARTS 32u
 
-/* Where the own block belongs in the output of the rank k after this one. */
+/* Where this rank's block belongs in the output of the rank k after this one. */
 SYMM_DEVICE char *own_place(const struct symm_cuda_args &args,
                             const symm_arrays &arrays, uint32_t k)
 {
     return arrays.out(symm_peer_after(args, k)) + (uint64_t)args.team.rank * args.bytes;
 }
 
-/* The next packets of a thread's share of the own block; of whole packets only. */
+/* The next packets of a thread's share of this rank's block; of whole packets only. */
 struct batch {
     struct symm_packet packet[SYMM_COPY_LINES];
 

@@ -6,8 +6,8 @@
  * Work is counted in packets of 16 bytes from the beginning of an array; the last one may be
  * partial. A thread takes the packets first, first + step, ... below end. Several loads are
  * under way before the first is used: a load from a peer takes more than a microsecond.
- * Loads begin at the own rank and go upward, so that at no time all ranks read from one; the sum
- * is still made in rank order.
+ * Loads begin at this rank and go upward, so that at no time all ranks read from one; the sum is
+ * still made in rank order.
  *
  * Arrays may be aligned to their elements only. Where all of a loop's arrays begin at a
  * multiple of 16, full packets are moved by one instruction; everything else goes in words of

@@ -301,7 +301,7 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
         return own;
     }
 
-    /* packet[r]: of rank r, but the own one. */
+    /* packet[r]: of rank r; that of this rank is not set. */
     SYMM_DEVICE value fold(const value &own, const struct symm_packet *packet) const
     {
         if constexpr (N == 2) {
@@ -566,7 +566,7 @@ struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N, N == 8 ? 1 : 2> {
             scatter(j);
     }
 
-    /* Row j of the own ones: sum, send, keep. */
+    /* Row j of this rank's rows: sum, send, keep. */
     SYMM_DEVICE void reduce(uint32_t j)
     {
         const uint32_t row = j * N + rank;

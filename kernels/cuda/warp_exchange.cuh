@@ -2,7 +2,7 @@
 /*
  * warp_exchange.cuh - the one-shot reduction for small data: a warp a peer. Warp p sends this
  * rank's packets to member p and waits for p's packets; the values pass through shared memory
- * to the warp that sums them in rank order. The warp of the own rank waits for no peer: it
+ * to the warp that sums them in rank order. The warp of this rank itself waits for no peer: it
  * polls the call words meanwhile. For the kernels all_reduce and reduce_scatter by LL and by
  * Lamport packets.
  *
@@ -77,8 +77,8 @@ symm_warp_exchange_fold(const struct symm_cuda_args &args,
 /*
  * What a lane knows before the counters are read, where a group of a block is SIZE warps (0: the
  * team's size), one for each member, and a lane has one packet: packets 32 x (block x groups +
- * group) + lane. `to` is in the member's scratch, `from` in the own one, both in slot 0 and of
- * the first of PHASES.
+ * group) + lane. `to` is in the member's scratch, `from` in this rank's scratch, both in slot 0
+ * and of the first of PHASES.
  */
 template <class LINES, int SIZE, int PHASES> struct symm_warp_exchange_lane {
     uint32_t warp, member, j, room; /* room: packets of a sender in a phase */

@@ -4,7 +4,7 @@
  *
  * Pull copies from each peer's symmetric input as soon as that peer has arrived; an exit
  * round lets inputs be overwritten. Staged: chunks through the slots, any memory. In place
- * (in == out + rank x count) the own block is left where it is.
+ * (in == out + rank x count) this rank's block is left where it is.
  */
 #include "kernels/host/round.h"
 

@@ -69,7 +69,7 @@ symm_status symm__world_alone(struct symm_world *world, int size) SYMM_MUST_CHEC
 symm_status symm__world_number(struct symm_world *world, int rank, int size,
                                const struct symm_host_address *places) SYMM_MUST_CHECK;
 /*
- * One exchange among ranks that have sockets to each other: fds[size], -1 for the own `place`.
+ * One exchange among ranks that have sockets to each other: fds[size], -1 at this rank's `place`.
  * ranks[size], ascending: their numbers in sentences; NULL: their places are. exchange: status,
  * sequence, bytes and descriptors are the caller's.
  */

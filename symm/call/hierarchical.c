@@ -184,7 +184,8 @@ static symm_status between(struct run *run, enum symm_kind kind, const void *in,
 }
 
 /* Where the whole input may be read while the output is written, as NCCL does. All_to_all
- * and reduce_scatter in place copy the input: their output is not the place of the own block. */
+ * and reduce_scatter in place copy the input: their output is not the place of this rank's
+ * block. */
 static symm_status source(struct run *run, const void **in)
 {
     const struct symm_args *args = run->args;

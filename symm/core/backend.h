@@ -77,7 +77,7 @@ struct symm_clique {
 
 /* Memory that ranks of other hosts map. A handle serves as long as the memory lives. */
 struct symm_fabric_ops {
-    /* The clique of the own device. An error says why it is in none. */
+    /* The clique of this rank's device. An error says why it is in none. */
     symm_status (*clique)(struct symm_backend *backend, struct symm_clique *clique);
     /* New memory that holds numbers which follow from `number`, and its handle. */
     symm_status (*offer)(struct symm_backend *backend, uint64_t number, uint8_t *handle,

@@ -103,7 +103,8 @@ struct symm_ctx {
     int *local;         /* [local_size]: ranks on this host, ascending; owned */
     int32_t *host_of;   /* [size]: by rank; owned */
     uint16_t *local_of; /* [size]: place of each rank on its host; owned */
-    int place, places;  /* the own place in the domain, how many ranks that has */
+    /* this rank's place in its domain, the domain's number of ranks */
+    int place, places;
     int32_t *domain_of; /* [size]: as host_of, or owned: numbered by the lowest rank */
     uint16_t *place_of; /* [size]: as local_of, or owned: place of each rank in its domain */
     struct symm_relay_host *host_at; /* [hosts]: names, and where relays listen; owned */
@@ -114,7 +115,7 @@ struct symm_ctx {
     char why_backend[256];  /* it was taken */
     bool multicast;         /* all ranks have it and want it */
     bool fabric; /* CUDA: all ranks want NVLink domains over hosts (SYMM_FABRIC) */
-    bool wide;   /* the own domain is over several hosts */
+    bool wide;   /* this rank's domain is over several hosts */
     /* CUDA over several hosts: why the domain has these ranks */
     char why_domain[256];
     bool oversubscribe;     /* ranks may share devices (SYMM_OVERSUBSCRIBE) */

@@ -185,7 +185,7 @@ static bool is_sound(const struct wire_registration *wire,
            wire->bytes <= wire->run.run.bytes - wire->offset;
 }
 
-/* The own new registration with that index; NULL: there is none. */
+/* This rank's new registration with that index; NULL: there is none. */
 static struct symm_registration *new_at(const symm_team *team, uint64_t index)
 {
     for (struct symm_registration *r = team->registrations; r; r = r->next)

@@ -22,7 +22,7 @@ bool symm__run_same(const struct symm_run *a, const struct symm_run *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* ---- The own ------------------------------------------------------------------------ */
+/* ---- This rank's --------------------------------------------------------------------- */
 
 void symm__run_give(symm_ctx *ctx, struct symm_own_run *own, struct symm_mem_hold *mem)
 {

@@ -6,7 +6,7 @@
  * carries all new segments of all ranks, then one that reports whether every rank could map
  * them: if one could not, all undo it. (If the second exchange itself ends differently on two
  * ranks, by a death or the deadline, the next sharing is refused.) Members on other hosts send no
- * descriptors: those of the own domain are mapped by fabric handles. Members of other domains
+ * descriptors: those of this rank's domain are mapped by fabric handles. Members of other domains
  * take part: only the end of their memory is compared. Refuses: segments outside the team's
  * range, not of whole granules, or not adjoining what that rank shared before; a rank whose
  * segments do not cover the pad, the scratch, the plan's arena and every live buffer of the team.

@@ -110,12 +110,13 @@ struct symm_hierarchy {
     symm_team *local_team; /* the ranks whose memory is mapped, in order; owned */
     int hosts;              /* domains, which are hosts unless one has several */
     int at, here;           /* own domain, own rank in its local team */
-    int places;             /* ranks of the own domain */
+    int places;             /* ranks of this rank's domain */
     bool equal;             /* domains have equally many ranks */
     bool regular;           /* equal, and rank = host x places + place there */
     struct symm_seat *seat; /* [size], by team rank; NULL: it is regular; owned */
     int rail_count;
-    int *rail; /* team ranks of the own rail; this rank alone, if it has none; owned */
+    /* team ranks of this rank's rail; this rank alone, if it has none; owned */
+    int *rail;
     uint64_t
         *tags; /* of the call whose turn it is; NULL: none was compared yet; owned */
     int tags_room;            /* how many fit */
@@ -137,7 +138,7 @@ struct symm_team {
     bool spans;      /* it has ranks whose memory is not mapped; then it is far, too */
     /* The members whose memory is mapped; pads and signals are theirs alone. A member's place is
      * its index here: of a team that does not span domains its team rank. */
-    int local_rank, local_size;      /* the own place, and how many they are */
+    int local_rank, local_size; /* this rank's place, and how many they are */
     int local[SYMM_MAX_PLACES]; /* team ranks, ascending */
     int8_t
         place_of[SYMM_MAX_PLACES]; /* by the context's place_of; -1: no member */

@@ -178,7 +178,7 @@ static void lock_give(const symm_ctx *ctx)
                                 __ATOMIC_RELAXED);
 }
 
-/* ---- Claims of the own teams ------------------------------------------------------- */
+/* ---- Claims of this rank's teams --------------------------------------------------- */
 
 /* Releases the blocks that the channel no longer needs; returns whether it is idle. With the
  * lock. */

@@ -35,7 +35,7 @@
 
 /* A new team: all claims are 0. */
 void symm__cuda_budget_open(symm_team *team);
-/* Ends the claims on the own device of a team that ends or has failed. */
+/* Ends the claims on this rank's device of a team that ends or has failed. */
 void symm__cuda_budget_close(symm_team *team);
 /* Before the launch of a collective that would have `wish` blocks, in an entered channel: the
  * blocks that it may have, at least 1; the same on all members. */

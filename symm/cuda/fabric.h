@@ -5,7 +5,7 @@
  *
  * A handle of 64 bytes (CUmemFabricHandle) takes the place of a descriptor. It owns nothing: it
  * can be imported as long as the memory lives at its owner. Memory made with a handle also keeps
- * its descriptor, which ranks of the own host use.
+ * its descriptor, which ranks of the same host use.
  */
 #ifndef SYMM_CUDA_FABRIC_H
 #define SYMM_CUDA_FABRIC_H

@@ -310,8 +310,8 @@ void *symm__cuda_multicast_at(const symm_team *team, size_t offset, size_t bytes
 /* Shares the words of copy-engine calls, at a team's first exchange. If a member cannot, all go on
  * without them. An error is one of the exchange. Collective. */
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout) SYMM_MUST_CHECK;
-/* A member's words; NULL: there are none or, but for the own, they are not shared. *device: where
- * the device has them. */
+/* A member's words; NULL: there are none, or the member is another rank and does not share them.
+ * *device: where the device has them. */
 struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int place,
                                                struct symm_cuda_words **device);
 /* drained: no operation of this rank uses the words any more. */

@@ -3,7 +3,7 @@
  * memory.c - the heap on CUDA: a reservation of address space, physical memory mapped
  * into it, and peers' memory beside it by file descriptors, or by fabric handles over hosts.
  *
- * Guarantees: new memory is zeroed and mapped for the own device before a peer can map it; an
+ * Guarantees: new memory is zeroed and mapped for this rank's device before a peer can map it; an
  * operation that fails leaves address space, table and descriptors as they were. Physical memory
  * lives while a process has it mapped: a rank that finalizes unmaps only its own view, and peers
  * still read through theirs. No memory is unmapped under a kernel of this rank: the runtime waits

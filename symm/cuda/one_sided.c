@@ -137,7 +137,7 @@ static unsigned wait_flags(const struct symm_cuda_launcher *launcher)
     return CU_STREAM_WAIT_VALUE_EQ | (launcher->flush ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
 }
 
-/* Waits until the own word is 1 and sets it to 0. `at`: as the device has it. */
+/* Waits until this rank's word is 1 and sets it to 0. `at`: as the device has it. */
 static symm_status take_word(struct symm_cuda_launcher *launcher,
                              const struct symm_transfer *t, CUstream stream,
                              uint32_t *word, const uint32_t *at)

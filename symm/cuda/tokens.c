@@ -296,7 +296,7 @@ struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int place,
 {
     const struct symm_cuda_team *cuda = team->cuda;
 
-    /* kernels count their ends in the own words, even if no peer has mapped them */
+    /* kernels count their ends in this rank's words, even if no peer has mapped them */
     if (!cuda->tokens[place] || (!cuda->tokens_shared && place != team->local_rank))
         return NULL;
     *device = (struct symm_cuda_words *)(uintptr_t)cuda->tokens[place]->device;

@@ -36,7 +36,7 @@ struct wire_made {
 struct making {
     symm_team *team;
     const int *members; /* team ranks, ascending; NULL: all */
-    int count, index;   /* of the own rank among them */
+    int count, index;   /* of this rank among them */
     struct symm_engine_id id;
     double until;
     double alone; /* when a member was first seen to have gone on; 0: not yet */

@@ -23,7 +23,7 @@ struct over {
     struct symm_oob_message *messages;
     int *place_of;    /* [count]: of each member's host among the hosts, ascending */
     int32_t *leaders; /* [hosts]: the lowest member of each */
-    int hosts, here;  /* the own host's place */
+    int hosts, here;  /* this host's place */
     int *local;       /* [local_count]: indices of the members on this host, */
     int *local_rank;  /* and their world ranks */
     int local_count;

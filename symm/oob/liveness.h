@@ -15,7 +15,7 @@
 
 struct symm_liveness;
 
-/* Starts the thread; returns when *live holds its id. live: in the own control page. */
+/* Starts the thread; returns when *live holds its id. live: in this rank's control page. */
 symm_status symm__liveness_create(uint32_t *live,
                                   struct symm_liveness **liveness) SYMM_MUST_CHECK;
 /* Marks *live as finished, ends and joins the thread. NULL is allowed. */

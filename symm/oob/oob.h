@@ -20,8 +20,8 @@
 
 struct symm_oob {
     int rank, size; /* in the world */
-    int *
-        peer_fd; /* [size] by world rank; -1: the own rank, or on another host; owned */
+    /* [size] by world rank; -1: this rank, or one on another host; owned */
+    int *peer_fd;
     /* By world rank: its host, and its place among that host's ranks; NULL: all are on one host,
      * and a rank's place is its number. Borrowed. */
     const int32_t *host_of;
@@ -89,7 +89,7 @@ struct symm_exchange {
     /* NULL, or gets the number of the tag's next exchange: this one's plus 1, or more if other
      * members have abandoned some. */
     uint32_t *next;
-    const int *members; /* world ranks, the own one too; borrows */
+    const int *members; /* world ranks, this rank too; borrows */
     int count;          /* of members */
     double timeout;     /* seconds from the call */
     /* != 0: tag of the exchange that led to this one: a rank that failed there, and so cannot

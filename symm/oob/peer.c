@@ -98,8 +98,8 @@ symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer 
                       run->exchange->what);
 }
 
-/* The next packet for the peer: reports of older failures first, then a packet of the own part,
- * or DONE. */
+/* The next packet for the peer: reports of older failures first, then a packet of this rank's
+ * part, or DONE. */
 static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
                                            struct symm_oob_peer *peer)
 {

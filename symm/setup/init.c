@@ -415,8 +415,8 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
     if (mine == SYMM_OK && !ctx->thread_group) {
         fds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0);
         if (fds[1] < 0)
-            mine = symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                    "pidfd_open of the own process");
+            mine =
+                symm__fail_errno(SYMM_ERR_SYSTEM, errno, "pidfd_open of this process");
         exchange.fds_count = 2;
     }
     exchange.status = mine;

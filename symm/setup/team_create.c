@@ -63,7 +63,7 @@ static bool is_waiting(uint64_t word)
     return STATE_OF(word) >= HERE && STATE_OF(word) <= DECIDING;
 }
 
-/* ---- The own page -------------------------------------------------------------------- */
+/* ---- This rank's page ---------------------------------------------------------------- */
 
 static void set_text(struct symm_creation *page, const char *text)
 {

@@ -209,7 +209,7 @@ static void seat_all(const symm_team *team, struct symm_hierarchy *hierarchy,
 
 static symm_status find_rail(const symm_team *team, struct symm_hierarchy *hierarchy)
 {
-    /* of a rail: one member of each host; of none: the own rank alone */
+    /* of a rail: one member of each host; of none: this rank alone */
     hierarchy->rail = calloc((size_t)hierarchy->hosts, sizeof(*hierarchy->rail));
     if (!hierarchy->rail)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a rail over %d hosts",

@@ -7,8 +7,7 @@
  * line: there is no descriptor to inherit, to leak or to lose at a fork, and a slow
  * reader never holds up a rank (the file is opened non-blocking). A reader that has
  * gone away, or the limit of a file's size, does not kill the program either: SIGPIPE and
- * SIGXFSZ of the own write are discarded.
- * errno is as before.
+ * SIGXFSZ of this write are discarded. errno is as before.
  *
  * The sink is the library's one piece of mutable global state. It is read without a
  * lock, so that a fork in the middle of a line leaves nothing locked in the child. A

@@ -76,7 +76,8 @@ static void tell_all(struct symmrun_nodes *nodes, enum message type, uint32_t va
 
 /* ---- The start ---------------------------------------------------------------------- */
 
-/* The own address on that connection, where ranks of other nodes reach this node's ranks. */
+/* This node's address on that connection, by which ranks of other nodes reach this node's
+ * ranks. */
 static void own_address(struct symmrun_job *job, int fd)
 {
     struct sockaddr_storage own;
