@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bootstrap.c - its ways: by key, by an allgather. Threads of one process: pairs.c.
+ * bootstrap.c - the bootstrap by key and by an allgather. Threads of one process: pairs.c.
  *
  * By the caller's allgather or by the store the ranks agree on a random key of rank 0, by the
  * allgather also on a secret. The entries that they exchange for it show whether the
@@ -123,9 +123,8 @@ static symm_status entry_make(struct gathering *gathering,
         .rank = run->rank,
         .size = run->size,
     };
-    status = symm__host_identify(
-        &entry->place
-             .host); /* By rank 0's host the lowest rank of each speaks for all, and listens. */
+    status = symm__host_identify(&entry->place.host);
+    /* In the tree the lowest rank of a host joins for all of them, and it alone listens. */
     if (status == SYMM_OK && (gathering->root == NULL || gathering->local_rank == 0))
         status =
             symm__hosts_listen(gathering->store ? gathering->store : gathering->root,
@@ -140,7 +139,7 @@ static symm_status entry_make(struct gathering *gathering,
     return status;
 }
 
-/* Entry r must be what rank r of this very job has given; the own one is known. */
+/* Fails unless entry r is what rank r of this job gave. `mine`: what this rank gave. */
 static symm_status entries_check(const struct gathering *gathering,
                                  const struct bootstrap_entry *mine)
 {
@@ -250,7 +249,8 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
         return status;
     met = gathering->root != NULL && world->local_size == gathering->local_size;
     if (met && world->local_of[run->rank] != gathering->local_rank) {
-        /* The sockets lie by the launcher's places: they would lead to other ranks. */
+        /* The sockets are in the order of the launcher's places: they would be taken for those of
+         * other ranks. */
         status = symm__fail(
             SYMM_ERR_JOB,
             "rank %d is at place %d of host %s by the table of rank 0, and at place %d "
@@ -325,11 +325,12 @@ struct handed {
     char sentence[SYMM_ERROR_BYTES];
 };
 
-/* The lowest of the ranks here joins the tree for all: their entries go up, all come down.
- * `gathered`: how their entries came; if that failed, the other hosts are told why. `rank`: its
- * own; 0, if it stands for rank 0, which has died. */
-static symm_status speak(const struct gathering *gathering, int rank,
-                         symm_status gathered, const struct symm_oob_message *near)
+/* The lowest rank here joins the tree for all ranks of the host, and gets the entries of all
+ * ranks of the job. `gathered`: the status of the exchange of this host's entries; if that failed,
+ * the other hosts get its sentence. `rank`: this rank; 0 if it stands for rank 0, which has died. */
+static symm_status join_for_host(const struct gathering *gathering, int rank,
+                                 symm_status gathered,
+                                 const struct symm_oob_message *near)
 {
     const struct symm_bootstrap_run *run = gathering->run;
     struct bootstrap_entry here[SYMM_BOOTSTRAP_MAX];
@@ -361,8 +362,8 @@ static symm_status speak(const struct gathering *gathering, int rank,
 
 /* If the lowest rank of this host has died, the second one tells the hosts that wait for this one;
  * at rank 0's port, if that was it. */
-static symm_status speak_for_lowest(const struct gathering *gathering,
-                                    symm_status status)
+static symm_status join_for_lowest(const struct gathering *gathering,
+                                   symm_status status)
 {
     const int rank = gathering->run->rank, fd = gathering->near_fd[0];
     const int lowest = gathering->near_ranks[0]; /* -1: not known */
@@ -372,8 +373,8 @@ static symm_status speak_for_lowest(const struct gathering *gathering,
         return status;
     if (fd >= 0 && (poll(&poll_fd, 1, 0) != 1 || !(poll_fd.revents & POLLHUP)))
         return status;
-    return speak(gathering, lowest == 0 || (lowest < 0 && rank == 1) ? 0 : rank, status,
-                 NULL);
+    return join_for_host(gathering, lowest == 0 || (lowest < 0 && rank == 1) ? 0 : rank,
+                         status, NULL);
 }
 
 /* What the lowest rank passes on: the entries of all ranks, or why there are none. */
@@ -415,14 +416,14 @@ static char *hand_on(const struct gathering *gathering, symm_status status,
     return made;
 }
 
-/* The second exchange: the lowest rank hands on the table and its listener. *spoken: how the
- * tree went there. */
-static symm_status gather_handed(struct gathering *gathering, symm_status *spoken)
+/* The second exchange: the lowest rank hands on the table and its listener. *joined: the status of
+ * its join to the tree. */
+static symm_status gather_handed(struct gathering *gathering, symm_status *joined)
 {
     struct symm_oob_message near[SYMM_BOOTSTRAP_MAX] = {0};
     int place = gathering->local_rank, size = gathering->local_size;
     size_t bytes = 0;
-    char *handed = place == 0 ? hand_on(gathering, *spoken, &bytes) : NULL;
+    char *handed = place == 0 ? hand_on(gathering, *joined, &bytes) : NULL;
     struct symm_exchange exchange = {.sequence = 2,
                                      .bytes = handed,
                                      .bytes_count = handed != NULL ? bytes : 0,
@@ -434,7 +435,7 @@ static symm_status gather_handed(struct gathering *gathering, symm_status *spoke
         place, size, gathering->near_ranks, gathering->near_fd,
         gathering->until - symm__now() + HAND_ON_SECONDS, &exchange, near);
     if (status == SYMM_OK)
-        status = *spoken = take_entries(gathering, &near[0]);
+        status = *joined = take_entries(gathering, &near[0]);
     if (status == SYMM_OK && place != 0 && near[0].fds_count == 1) {
         gathering->listener = near[0].fds[0];
         near[0].fds_count = 0;
@@ -455,21 +456,21 @@ static symm_status gather_among(struct gathering *gathering, symm_status made,
     int place = gathering->local_rank, size = gathering->local_size;
     struct symm_exchange exchange = {
         .sequence = 1, .status = made, .bytes = mine, .bytes_count = sizeof(*mine)};
-    symm_status spoken = SYMM_OK;
+    symm_status joined = SYMM_OK;
     symm_status status =
         symm__near_exchange(place, size, gathering->near_ranks, gathering->near_fd,
                             gathering->until - symm__now(), &exchange, near);
     if (status != SYMM_OK && made == SYMM_OK)
         status = failed_here(status, mine);
     if (place == 0)
-        spoken = speak(gathering, gathering->run->rank, status, near);
+        joined = join_for_host(gathering, gathering->run->rank, status, near);
     symm__oob_messages_finish(near, size);
     if (status != SYMM_OK)
-        return speak_for_lowest(gathering, status);
-    status = gather_handed(gathering, &spoken);
-    if (spoken == SYMM_OK) /* else that is what the lowest rank has heard */
-        status = speak_for_lowest(gathering, status);
-    if (status == SYMM_OK || place != 0 || spoken != SYMM_OK)
+        return join_for_lowest(gathering, status);
+    status = gather_handed(gathering, &joined);
+    if (joined == SYMM_OK) /* else the status is that of the join */
+        status = join_for_lowest(gathering, status);
+    if (status == SYMM_OK || place != 0 || joined != SYMM_OK)
         return status;
     /* The other hosts have the table, and wait for this one: they hear it from the relay. */
     gathering->late = status;
@@ -518,9 +519,9 @@ static symm_status gather_tree(struct gathering *gathering, symm_status made,
     else
         status = order_check(&near, run->size);
     if (status != SYMM_OK && near.rank == 0)
-        return speak(gathering, run->rank, status, NULL);
+        return join_for_host(gathering, run->rank, status, NULL);
     if (status != SYMM_OK)
-        return speak_for_lowest(gathering, status);
+        return join_for_lowest(gathering, status);
     return gather_among(gathering, made, mine);
 }
 

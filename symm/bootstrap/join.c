@@ -33,7 +33,7 @@ struct join {
     double start, until;
     uint64_t nonce;
     int fd;       /* connection to rank 0; -1: none */
-    bool welcome; /* rank 0 has accepted us */
+    bool welcome; /* rank 0 has accepted this rank */
     bool gave_up; /* GIVE_UP was sent */
     bool over;    /* GO has arrived */
     int have;     /* sockets to the other joiners so far */
@@ -129,7 +129,7 @@ static symm_status join_take(struct join *join,
     return SYMM_OK;
 }
 
-/* All sockets are here, or we have failed: either way the root must know. */
+/* Sends DONE: all sockets are here, or this rank has failed. */
 static symm_status join_done(struct join *join, symm_status status)
 {
     struct symm_bootstrap_message done = symm__bootstrap_message(

@@ -2,9 +2,9 @@
 /*
  * root.c - rank 0's side of a bootstrap by key.
  *
- * Gathers the joiners, hands out the sockets between them, and ends the bootstrap for all
- * at once, well or badly. Guarantees: connections that do not prove to be a joiner are
- * few at a time (oldest out), last a second at most and never stop the bootstrap; a
+ * Gathers the joiners, hands out the sockets between them, and ends the bootstrap with the same
+ * status on all. Guarantees: connections without a valid HELLO are bounded in number (the oldest
+ * is dropped) and closed after a second at most, and never stop the bootstrap; a
  * joiner that hangs up, times out or fails ends it at once, with the same sentence on
  * every rank. Refuses: other users, secrets, versions and sizes, ranks out of range or
  * taken; a refusal is answered with its reason and logged.
@@ -36,7 +36,7 @@ struct root {
     int *peer_fd;                       /* by rank; -1: not joined; the caller's */
     uint64_t nonce[SYMM_BOOTSTRAP_MAX]; /* by rank, of those who have joined */
     int pid[SYMM_BOOTSTRAP_MAX];
-    bool done[SYMM_BOOTSTRAP_MAX]; /* by rank: has said DONE, and all is well with it */
+    bool done[SYMM_BOOTSTRAP_MAX]; /* by rank: has sent DONE with SYMM_OK */
     int joined;                    /* without rank 0 */
     struct symm_acceptor joiners;  /* that have not said HELLO */
     char refused[sizeof(
@@ -157,7 +157,7 @@ static bool root_judge(struct root *root, int fd, bool whole,
     return false;
 }
 
-/* The acceptor's `hear`. */
+/* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
 static const char *root_hear_joiner(void *user, struct symm_guest *guest)
 {
     struct root *root = user;
@@ -230,8 +230,8 @@ static symm_status root_hear_joined(struct root *root, int rank)
     return SYMM_OK;
 }
 
-/* Waits for ranks that have joined and are not done, and for new connections, until any speaks
- * or the deadline. */
+/* Waits for ranks that have joined and are not done, and for new connections, until one of them
+ * sends something, or the deadline. */
 static symm_status root_turn(struct root *root)
 {
     struct pollfd polls[SYMM_BOOTSTRAP_MAX + 1 + ROOT_PENDING_MAX];
