@@ -14,7 +14,7 @@ setup_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 setup_build_packages=(
     gcc:gcc g++:g++ cmake:cmake ninja-build:ninja pkg-config:pkg-config
     libcmocka-dev:+cmocka libhwloc-dev:+hwloc libjansson-dev:+jansson scdoc:scdoc jq:jq
-    python3:python3 spin:spin abigail-tools:abidw)
+    python3:python3 spin:spin tcc:tcc abigail-tools:abidw)
 # For the tests of the Python package.
 setup_python_packages=(python3-dev:python3-config python3-venv:-)
 setup_compare_packages=(
