@@ -4,7 +4,8 @@
  * two ends prove themselves, cut and altered at every byte, and the list of connections that
  * have not done so.
  */
-/* ctest: cost 2 */
+/* ctest: cost 2
+ * ctest: no-threads */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -6,6 +6,7 @@
  * is a list of near CPUs. The driver's list and the kernel's are read from a folder that the
  * test fills. The expected effect of CUDA_VISIBLE_DEVICES is that of driver 580 on a machine
  * with two H200.
+ * ctest: no-threads
  */
 #include "harness.h"
 #include "topology/bind.h"

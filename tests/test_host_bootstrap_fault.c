@@ -5,6 +5,7 @@
  *
  * Every test has its own runtime directory, which is empty afterwards. This file redefines
  * the system calls of a bootstrap, so that the k-th of them can fail or kill the process.
+ * ctest: no-threads
  */
 #include "plane_bootstrap.h"
 

@@ -3,6 +3,7 @@
  * test_host_dump.c - what symm-info dump makes of pages and files that hold anything: the document
  * is JSON, reads back to the same document, and compares and becomes pickles; text that is no JSON
  * is refused. Run under the sanitizers.
+ * ctest: no-threads
  */
 #include "sight/find.c"
 #include "tools/symm-info/compare.c"

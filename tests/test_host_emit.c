@@ -5,6 +5,7 @@
  * One document with every kind of value and the limits of integers and strings is written
  * in both formats, and Python must read equal objects. Misuse and failing files must
  * return an error.
+ * ctest: no-threads
  */
 #include "harness.h"
 #include "util/emit.h"

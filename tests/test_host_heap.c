@@ -6,6 +6,7 @@
  * symm__heap_check runs after every step. Python's json and pickle modules read the dumps
  * back (skipped without python3), and check that the pickle has only opcodes that the
  * viewer's reader supports.
+ * ctest: no-threads
  */
 #include "core/heap.h"
 #include "harness.h"

@@ -4,6 +4,7 @@
  * missing, contradictions, garbage, precedence; and real launchers, if installed.
  *
  * `test_host_job --show` is a rank: it prints the result of symm__job_detect.
+ * ctest: no-threads
  */
 #include <setjmp.h>
 #include <stdarg.h>

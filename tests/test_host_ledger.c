@@ -24,7 +24,8 @@
  * SYMM_TEST_CASES: how many; SYMM_TEST_SEED: the first, to replay one that failed.
  * SYMM_TEST_LONG=1: 100,000 cases, five minutes of the processor.
  */
-/* ctest: cost 10 */
+/* ctest: cost 10
+ * ctest: no-threads */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,6 +6,7 @@
  * The ranks are processes over socket pairs made by symm__bootstrap_pairs. After every test
  * each rank's open descriptors are as before. This file redefines the system calls of an
  * exchange, so that the k-th of them can fail.
+ * ctest: no-threads
  */
 #include "net/seqpacket.h"
 #include "plane_link.h"

@@ -5,6 +5,7 @@
  * Every dtype, op and available instruction set, over numbers of arrays, counts,
  * misalignments, special values, identical arrays, and arrays that end at the end of
  * mapped memory. All results are compared bit by bit, NaNs too.
+ * ctest: no-threads
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
  * test_host_tables.c - what a rank keeps of a large job: the places of 16,384 ranks on 2,048
  * hosts, a team of all of them, and teams of parts. The data structures alone: no peer exists.
  * ctest: cost 1
+ * ctest: no-threads
  *
  * Prints bytes and seconds. The bounds are of malloc: 16 MiB in all, and 4 bytes a member of a
  * team where hosts have equally many ranks in order.

@@ -5,6 +5,7 @@
  * The test writes each machine as a folder like /sys; the tree read from it is compared as
  * text. Shares must be complete, disjoint, even and contiguous. Both readers read the real
  * machine, and must agree.
+ * ctest: no-threads
  */
 #include "harness.h"
 #include "symm/tools.h"

@@ -2,6 +2,7 @@
 /*
  * test_host_wide_link.c - connections between hosts: the keyed hash, packets over a stream,
  * damaged ones, messages and their memory, and the proof of the job's secret in both directions.
+ * ctest: no-threads
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
