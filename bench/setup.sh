@@ -66,10 +66,13 @@ setup_packages() {
     [ ${#left[@]} -eq 0 ]
 }
 
+# Sets setup_nvcc_help to what nvcc --help says.
 setup_nvcc() {
     local nvcc
+    setup_nvcc_help=
     nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc)
     if [ -n "$nvcc" ]; then
+        setup_nvcc_help=$("$nvcc" --help)
         setup_say "nvcc: $nvcc ($("$nvcc" --version | grep -o 'release [0-9.]*'))"
     else
         setup_say "nvcc: none"
