@@ -387,7 +387,11 @@ static int run_worker(const struct setup *setup, const char *base, long first,
     job->setup = setup;
     snprintf(job->key, sizeof(job->key), "driver-%d-%ld", (int)getpid(), first);
     setenv("SYMM_RUNTIME_DIR", base, 1);
-    long part = harness_strict() ? 1 : setup->ranks > 1 ? 24 : 10;
+    long part = setup->ranks > 1 ? 48 : 20;
+    if (harness_strict())
+        part = 1;
+    else if (harness_env("SYMM_TEST_LONG", 0) != 0)
+        part /= 8;
     if (only <= 0)
         first += WORKERS * (seed % part);
     for (long k = first; failed == 0; k += part * WORKERS) {
