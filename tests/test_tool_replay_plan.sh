@@ -6,7 +6,7 @@
 # all_reduce_norm run on plans
 # with SYMM_CHECK=plan and random delays, with each algorithm of the planner, and every result
 # is right; plans with a planted mistake are refused or give wrong results.
-# SYMM_TEST_LONG=1 adds the two programs that take minutes.
+# SYMM_TEST_LONG=1 adds the two programs that take minutes, and iterations.
 
 set -u
 export LC_ALL=C
@@ -21,6 +21,8 @@ norms=$here/data/programs/every-norm.json
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
+few=4 many=40 # iterations
+[ -z "${SYMM_TEST_LONG-}" ] || few=20 many=200
 
 [ -x "$perf" ] && [ -x "$planner" ] || { echo "symm-perf was not built: skipped"; exit 77; }
 
@@ -72,7 +74,7 @@ right() {
 for program in odd-cycle-3 ring-pipeline-4 llama3-8b-tp2-decode-b1 llama3-8b-tp4-decode-b1 \
     tp2-dp2-two-streams moe-8x-tp8 llama3-70b-tp8-decode-b32; do
     iterations=1
-    [ "$program" = odd-cycle-3 ] && iterations=100
+    [ "$program" = odd-cycle-3 ] && iterations=$many
     plan "$program" "$programs/$program.json" &&
         right "$program" "$programs/$program.json" --iterations $iterations --delay 50
 done
@@ -93,11 +95,11 @@ jq -e --slurpfile plan "$work/plan" \
 
 for algorithm in ll_push lamport_push copy_in engine; do
     plan "every op by $algorithm" "$every" --algorithm $algorithm &&
-        right "every op by $algorithm" "$every" --iterations 10 --delay 50
+        right "every op by $algorithm" "$every" --iterations $few --delay 50
 done
 for algorithm in ll_push two_shot_push two_shot_pull copy_in engine; do
     plan "every norm by $algorithm" "$norms" --algorithm $algorithm &&
-        right "every norm by $algorithm" "$norms" --iterations 10 --delay 50
+        right "every norm by $algorithm" "$norms" --iterations $few --delay 50
 done
 
 # costs NAME ALGORITHM...: a table in which the first is the cheapest, copy_in the last.
@@ -117,9 +119,9 @@ costs engine copy_engine two_shot_inplace one_shot_pull
 costs switch multimem_one_shot multimem_two_shot one_shot_pull
 for name in pull two engine switch; do
     plan "every norm by $name" "$norms" --table "$work/costs-$name" &&
-        right "every norm by $name" "$norms" --iterations 10 --delay 50
+        right "every norm by $name" "$norms" --iterations $few --delay 50
     plan "every op by $name" "$every" --table "$work/costs-$name" || continue
-    right "every op by $name" "$every" --iterations 10 --delay 50
+    right "every op by $name" "$every" --iterations $few --delay 50
 done
 jq -e '[.ops[].algorithm] | contains(["multimem_one_shot", "multimem_two_shot"])' \
     "$work/plan" >/dev/null || fail "no op by the switch"
@@ -128,7 +130,7 @@ jq -e '[.ops[].algorithm] | contains(["multimem_one_shot", "multimem_two_shot"])
 
 odd=$programs/odd-cycle-3.json
 plan "odd" "$odd" --algorithm one_shot_pull && cp "$work/plan" "$work/good"
-right "odd by pull" "$odd" --iterations 100 --delay 50
+right "odd by pull" "$odd" --iterations $many --delay 50
 
 # planted STATUS WHAT FILTER: the good plan, changed, its hashes taken away.
 planted() {
