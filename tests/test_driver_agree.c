@@ -5,7 +5,7 @@
  * order, requests for more scratch by a rank that is far ahead, first uses in random
  * orders, and BUSY on all ranks.
  *
- * ctest: cost 30
+ * ctest: cost 10
  */
 #include "core/team.h"
 #include "device.h"

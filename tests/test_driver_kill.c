@@ -2,7 +2,7 @@
 /*
  * test_driver_kill.c - one rank is killed at a random moment of each phase of a job's life, on
  * the CUDA backend; see kill.h.
- * ctest: cost 40
+ * ctest: cost 15
  *
  * Over the fake driver and the fake NCCL; with SYMM_TEST_GPU=1 on all GPUs of the machine, 5
  * times in each phase, with the real NCCL if SYMM_ENGINE=nccl.

@@ -10,7 +10,7 @@
  * too early gives a wrong result. A planted missing exit barrier must be detected. Half of the
  * calls that read or write peers' arrays go by pointer: each rank's arrays lie where they like,
  * with an alignment of their own. A call whose pointers are not ready fails on all ranks.
- * ctest: cost 25
+ * ctest: cost 40
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * test_driver_team_create.c - teams of a list of ranks on the CUDA backend: lists that overlap,
  * others that sit in a kernel of the parent, two threads, a missing rank and a dead one. On GPUs
  * (SYMM_TEST_GPU=1) with up to 4 of them.
- * ctest: cost 15
+ * ctest: cost 30
  */
 #include "device.h"
 

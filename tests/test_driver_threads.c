@@ -4,7 +4,7 @@
  * the same time: the default stream, the default stream of each thread, and a stream that all
  * share; by kernel and by copy engine.
  *
- * ctest: cost 10
+ * ctest: cost 5
  */
 #include "core/context.h"
 #include "device.h"

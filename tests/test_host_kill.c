@@ -2,7 +2,7 @@
 /*
  * test_host_kill.c - one rank is killed at a random moment of each phase of a job's life, on
  * the host backend; see kill.h.
- * ctest: cost 30
+ * ctest: cost 5
  *
  * SYMM_TEST_LONG=1: 50 kills of each phase instead of 4; SYMM_TEST_KILLS=N: N.
  */

@@ -3,7 +3,7 @@
  * test_host_kill_hosts.c - one rank of a job over three hosts is killed at a random moment of each
  * phase of the job's life: see kill.h. The ranks of one machine play the hosts, and find each
  * other by rank 0's port as those of several machines do.
- * ctest: cost 20
+ * ctest: cost 15
  *
  * SYMM_TEST_LONG=1: 50 kills of each phase instead of 4; SYMM_TEST_KILLS=N: N.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_team_create.c - teams of a list of ranks, made by those ranks alone. ctest: cost 40
+ * test_host_team_create.c - teams of a list of ranks, made by those ranks alone. ctest: cost 25
  *
  * Lists overlap at random, ranks make them while others are elsewhere, from several threads and
  * in different orders; ranks are missing, disagree or die. SYMM_TEST_CREATES=N: random creations.

@@ -6,7 +6,7 @@
  * SYMM_HOST_ID makes one machine appear as several hosts, with libfake_engine.so between them.
  * Half of the jobs pass their own allgather, so that their hosts have TCP connections.
  */
-/* ctest: cost 60 */
+/* ctest: cost 20 */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * One machine appears as several hosts; the test's own allgather gives them TCP connections.
  * SYMM_TEST_KILLS=N sets the number of deaths at random moments of the agreement (12).
  */
-/* ctest: cost 40 */
+/* ctest: cost 15 */
 #include "harness.h"
 #include "shrink_stage.h"
 

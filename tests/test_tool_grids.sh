@@ -7,7 +7,7 @@
 # are rounded where symm.h says so: steps that are another way's give other bits.
 # 3 x 5 and small irregular grids; with SYMM_TEST_LONG=1 also 2 x 8, 4 x 8 and 16 x 4, and larger
 # messages.
-# ctest: cost 10
+# ctest: cost 30
 
 long=${SYMM_TEST_LONG:-} # the stage unsets it
 programs=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}/bench/programs

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 30
+# ctest: cost 40
 #
 # symm-perf replay --plan: the programs of bench/programs, one of every op and one of every kind of
 # all_reduce_norm run on plans

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 25
+# ctest: cost 12
 #
 # symm-perf --tune and --regret: a table that jq, the library and symm-plan can read, for the
 # host and for the fake driver's GPUs; points that the budget omits; refusals. Then the
