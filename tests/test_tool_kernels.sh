@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# The output of nvcc for kernels/cuda/*.cu: every file for every target, no spilled registers,
-# an all-reduce kernel's stack holds only the packet or two that a call of a rare path passes
-# (of the kernels that nvcc has optimized: SYMM_CUDA_OPTIMIZE), every kernel of the table exists; libsymm.so needs neither the CUDA runtime nor a C++
-# library.
+# The output of nvcc for kernels/cuda/*.cu: every file for every target, every kernel of the table
+# exists; of the kernels that nvcc has optimized (SYMM_CUDA_OPTIMIZE): no spilled registers, an
+# all-reduce kernel's stack holds only the packet or two that a call of a rare path passes;
+# libsymm.so needs neither the CUDA runtime nor a C++ library.
 
 set -u
 folder=${BUILD_DIR:?}/kernels
