@@ -35,7 +35,7 @@
 #include "kernels/reduce/reduce.h"
 
 #define FAKE_API       __attribute__((visibility("default")))
-#define FAKE_RANKS     64
+#define FAKE_RANKS     72
 #define FAKE_BOX_BYTES 16384
 
 /* Calls of this function in this process so far. */

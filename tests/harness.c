@@ -441,7 +441,7 @@ static void child_main(const struct harness *h, const char *job_id, int rank,
 /* Whether the rank's end was as expected; prints if not. */
 static int judge_end(const struct harness *h, int rank, int status)
 {
-    if ((h->killed >> rank & 1) != 0) {
+    if (rank < 64 && (h->killed >> rank & 1) != 0) {
         if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
             return 0;
         if (WIFEXITED(status) && WEXITSTATUS(status) != 0)

@@ -18,7 +18,7 @@
 
 #include "symm/symm.h"
 
-#define HARNESS_MAX_RANKS 64
+#define HARNESS_MAX_RANKS 72
 
 #if defined(__SANITIZE_THREAD__)
 #define HARNESS_TSAN 1
@@ -79,7 +79,7 @@ struct harness {
     void (*configure)(symm_config *config, int rank, void *arg);
     /* Processes: runs in the parent while the ranks run; gets their process ids. */
     void (*direct)(const pid_t *ranks, int count, void *arg);
-    uint64_t killed;  /* bit r: rank r must end by SIGKILL */
+    uint64_t killed;  /* bit r: rank r, below 64, must end by SIGKILL */
     bool without_ctx; /* the body gets NULL and calls symm_init with harness_config() */
 };
 

@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_many_team.c - teams of more than SYMM_FEW_RANKS on the CUDA backend, over the fake
- * driver: 16 ranks, and 36 with SYMM_TEST_LONG=1.
+ * driver: 16 ranks, and 36 with SYMM_TEST_LONG=1; then 12 ranks of 3 hosts in one NVLink domain, and
+ * 72 of 18 hosts, as in a rack of that many GPUs, with SYMM_TEST_LONG=1.
  * ctest: cost 20
  *
  * Results of all collectives, chosen by the library and by name, are compared bit for bit with the
  * reference, in symmetric and in private memory; signals go around; a rank that makes another
  * call and one that leaves are named. What has no kernel is refused with the reason.
  */
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "core/context.h"
 #include "device_stage.h"
 #include "reference_call.h"
 #include "symm/pad_layout.h"
@@ -144,6 +152,114 @@ static int body(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* ---- One NVLink domain of several hosts -------------------------------------------- */
+
+#define EACH 4 /* ranks of a host, as many as it has devices */
+
+/* By rank 0's port: one host alone has no more than 64 ranks. */
+static void configure(symm_config *config, int rank, void *arg)
+{
+    const char host[2] = {(char)('a' + rank / EACH), '\0'};
+
+    (void)arg;
+    setenv("SYMM_HOST_ID", host, 1);
+    setenv("GROUP_RANK", host, 1);
+    config->local_rank = rank % EACH;
+    config->local_size = EACH;
+}
+
+static void set_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char port[16];
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    close(fd);
+    snprintf(port, sizeof(port), "%d", ntohs(at.sin_port));
+    setenv("SYMM_BOOTSTRAP_PORT", port, 1);
+    setenv("SYMM_BOOTSTRAP_ADDR", "127.0.0.1", 1);
+    setenv("SYMM_HOST_ADDRESS", "127.0.0.1", 1);
+    setenv("SYMM_JOB_SECRET", "00112233445566778899aabbccddeeff", 1);
+}
+
+/* Steps of a model, each of the same calls: the later ones find them prepared. */
+static int program(struct device_stage *s)
+{
+    static const struct {
+        enum kind kind;
+        symm_dtype dtype;
+        size_t count;
+        bool private;
+    } calls[] = {{BROADCAST, SYMM_INT32, 64, true},
+                 {ALL_REDUCE, SYMM_BFLOAT16, 4096, false},
+                 {ALL_REDUCE, SYMM_BFLOAT16, 6000, true},
+                 {REDUCE_SCATTER, SYMM_FLOAT32, 500, false},
+                 {ALL_TO_ALL, SYMM_INT8, 300, false},
+                 {ALL_GATHER, SYMM_FLOAT32, 501, false},
+                 {ALL_REDUCE, SYMM_FLOAT32, 5, true}};
+
+    for (uint32_t step = 0; step < 3; step++)
+        for (uint32_t c = 0; c < sizeof(calls) / sizeof(*calls); c++) {
+            const struct reference_call made = {.kind = calls[c].kind,
+                                                .dtype = calls[c].dtype,
+                                                .op = SYMM_SUM,
+                                                .count = calls[c].count,
+                                                .root = s->n / 2,
+                                                .seed = 1 + 100 * step + c};
+
+            CHECK_ZERO(run_call(s, &made, NULL, calls[c].private));
+        }
+    return 0;
+}
+
+static int body_domain(symm_ctx *ctx, void *arg)
+{
+    struct reference_call made = {
+        .kind = ALL_REDUCE, .dtype = SYMM_FLOAT32, .count = 8, .seed = 1};
+    char words[64];
+    struct device_stage s;
+
+    (void)arg;
+    CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
+    CHECK_MESSAGE(ctx->places == s.n, "%d ranks are mapped: %s", ctx->places,
+                  ctx->why_domain);
+    CHECK_ZERO(program(&s));
+    snprintf(words, sizeof(words), "NVLink domain: %d ranks on %d hosts", s.n,
+             s.n / EACH);
+    CHECK_MESSAGE(strstr(symm_explain(s.team), words), "%s", symm_explain(s.team));
+    CHECK_ZERO(signals(&s));  /* between hosts as well */
+    made.seed = s.rank != 11; /* the last rank of the third host is at another site */
+    CHECK_STATUS(invoke(&s, &made, NULL, false), SYMM_ERR_MISMATCH);
+    CHECK_ERROR("rank 11 is at");
+    device_stage_close(&s);
+    return 0;
+}
+
+static void test_domain(void **unused)
+{
+    const int ranks = harness_env("SYMM_TEST_LONG", 0) == 1 ? 72 : 12;
+    const struct harness h = {.ranks = ranks,
+                              .body = body_domain,
+                              .configure = configure,
+                              .mode = HARNESS_PROCESSES};
+
+    (void)unused;
+    assert_non_null(dlopen(SYMM_FAKE_NVML, RTLD_NOW | RTLD_LOCAL));
+    setenv("SYMM_FABRIC", "1", 1);
+    setenv("FAKE_CUDA_FABRIC", "1", 1);
+    setenv("SYMM_ENGINE", "nccl", 1);
+    setenv("SYMM_NCCL_LIB", SYMM_FAKE_NCCL, 1);
+    set_port();
+    assert_int_equal(harness_run(&h), 0);
+    unsetenv("SYMM_BOOTSTRAP_PORT");
+    unsetenv("SYMM_FABRIC");
+    unsetenv("SYMM_ENGINE");
+}
+
 static int leaves(symm_ctx *ctx, void *arg)
 {
     const struct reference_call made = {
@@ -180,6 +296,7 @@ static void test_leaves(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_domain),
                                        cmocka_unit_test(test_leaves)};
 
     setenv("FAKE_CUDA_DEVICES", "16", 1);
