@@ -207,10 +207,11 @@ static bool is_ready(struct fake_comm *comm)
 }
 
 /* Joins the communicator whose memory has this path. */
-static int attach(void **made, const char *path, int rank, int size, bool blocks,
-                  const char *symbol)
+static int attach(void **made, const char *path, int rank, int size,
+                  const struct symm_nccl_config *config, const char *symbol)
 {
     struct fake_comm *comm = calloc(1, sizeof(*comm));
+    const bool blocks = is_blocking(config);
     int fd = open(path, O_RDWR | O_CLOEXEC);
 
     if (!comm || fd < 0) {
@@ -225,6 +226,7 @@ static int attach(void **made, const char *path, int rank, int size, bool blocks
     comm->rank = rank;
     comm->size = size;
     comm->blocks = blocks;
+    comm->max_ctas = config->max_ctas;
     comm->hangs = fake_nccl_named("FAKE_NCCL_HANG", symbol, rank);
     if (fake_nccl_named("FAKE_NCCL_SLOW", symbol, rank))
         comm->ready_at = symm__now() + 4;
@@ -257,7 +259,7 @@ FAKE_API int ncclCommInitRankConfig(void **made, int size, struct symm_nccl_id i
     fake_nccl_hold(symbol, rank, NULL);
     if (fake_nccl_named("FAKE_NCCL_FAIL", symbol, rank))
         return SYSTEM_ERROR;
-    return attach(made, id.bytes, rank, size, is_blocking(config), symbol);
+    return attach(made, id.bytes, rank, size, config, symbol);
 }
 
 FAKE_API int ncclCommInitRank(void **made, int size, struct symm_nccl_id id, int rank);
@@ -327,7 +329,7 @@ static int split(struct fake_comm *parent, int color, int key, void **made,
     atomic_store(&own->taken, number);
     if (color == SYMM_NCCL_NO_COLOR)
         return SYMM_NCCL_SUCCESS;
-    return attach(made, path, place, size, is_blocking(config), symbol);
+    return attach(made, path, place, size, config, symbol);
 }
 
 FAKE_API int ncclCommSplit(void *given, int color, int key, void **made,

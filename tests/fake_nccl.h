@@ -21,6 +21,10 @@
  *                            aborted; a creation, a split and an abort never (an abort ends
  *                            the operations and calls of the communicator all the same)
  *  FAKE_NCCL_SLOW=symbol     ncclCommInitRankConfig takes 4 seconds
+ *  FAKE_NCCL_KERNEL=when     an operation is a kernel, with the blocks that the communicator may
+ *                            have (fake_nccl_kernel.c). "early": the communicator's first call
+ *                            returns when it is resident; "late S": it comes to its device S
+ *                            seconds after its turn
  */
 #ifndef SYMM_TESTS_FAKE_NCCL_H
 #define SYMM_TESTS_FAKE_NCCL_H
@@ -97,6 +101,8 @@ struct fake_comm {
     atomic_bool abort;
     atomic_int inside; /* calls under way, but for an abort */
     bool hangs, blocks;
+    int max_ctas;
+    void *kernel;        /* NULL: not loaded yet */
     double ready_at;     /* not before; CLOCK_MONOTONIC */
     atomic_int looked;   /* polls since the last operation began */
     atomic_int progress; /* polls until the last call has completed */
@@ -147,6 +153,9 @@ bool fake_nccl_named(const char *variable, const char *symbol, int rank);
  * NULL: never. */
 void fake_nccl_hold(const char *symbol, int rank, const atomic_bool *until);
 bool fake_nccl_has_device(void);
+void *fake_nccl_driver(const char *name); /* a function of the fake driver */
+/* fake_nccl_kernel.c: instead of a host function. */
+void fake_nccl_launch_kernel(void *stream, struct fake_work *work, const char *when);
 /* Queues the work on the stream; SYMM_NCCL_SUCCESS or SYMM_NCCL_IN_PROGRESS. */
 int fake_nccl_launch(void *stream, struct fake_work *work);
 

@@ -91,7 +91,7 @@ void fake_nccl_hold(const char *symbol, int rank, const atomic_bool *until)
 
 /* ---- The driver ------------------------------------------------------------------ */
 
-static void *driver(const char *name)
+void *fake_nccl_driver(const char *name)
 {
     static _Atomic(void *) library;
     const char *path = getenv("SYMM_CUDA_LIBRARY");
@@ -108,7 +108,7 @@ static void *driver(const char *name)
 
 bool fake_nccl_has_device(void)
 {
-    int (*current)(void **) = (int (*)(void **))driver("cuCtxGetCurrent");
+    int (*current)(void **) = (int (*)(void **))fake_nccl_driver("cuCtxGetCurrent");
     void *context = NULL;
 
     return current(&context) == 0 && context;
@@ -116,7 +116,8 @@ bool fake_nccl_has_device(void)
 
 static bool is_capturing(void *stream)
 {
-    int (*ask)(void *, int *) = (int (*)(void *, int *))driver("cuStreamIsCapturing");
+    int (*ask)(void *, int *) =
+        (int (*)(void *, int *))fake_nccl_driver("cuStreamIsCapturing");
     int capture = 0;
 
     return ask(stream, &capture) == 0 && capture != 0;
@@ -125,7 +126,8 @@ static bool is_capturing(void *stream)
 int fake_nccl_launch(void *stream, struct fake_work *work)
 {
     int (*queue)(void *, void (*)(void *), void *) =
-        (int (*)(void *, void (*)(void *), void *))driver("cuLaunchHostFunc");
+        (int (*)(void *, void (*)(void *), void *))fake_nccl_driver("cuLaunchHostFunc");
+    const char *when = getenv("FAKE_NCCL_KERNEL");
     struct fake_comm *comm = work->comm;
 
     if (!fake_nccl_has_device())
@@ -138,7 +140,9 @@ int fake_nccl_launch(void *stream, struct fake_work *work)
         work->ticket = comm->tickets++;
     }
     pthread_mutex_unlock(&comm->lock);
-    if (queue(stream, fake_work_run, work) != 0)
+    if (when && !work->captured)
+        fake_nccl_launch_kernel(stream, work, when);
+    else if (queue(stream, fake_work_run, work) != 0)
         fake_nccl_die("the stream takes no operation");
     atomic_store(&comm->looked, 0);
     if (comm->blocks)

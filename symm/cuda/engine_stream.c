@@ -15,6 +15,7 @@
  * The calling thread holds no lock meanwhile that the watchdog or an abort takes.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "core/failure.h"
 #include "cuda/launcher.h"
@@ -108,9 +109,25 @@ void symm__cuda_engine_abort(symm_team *team)
     symm__engine_team_abort(team);
 }
 
+/* Does NCCL take more of the device than symm__engine_fits_beside leaves it? Then its operation and
+ * a kernel of a peer may wait for each other. */
+static const char *crowds(const symm_ctx *ctx, char *text, size_t bytes)
+{
+    const char *most = secure_getenv("NCCL_MAX_CTAS");
+
+    text[0] = '\0';
+    if (most && symm__engine_fits_beside(ctx) && atoi(most) > ctx->engine->ops->grid)
+        snprintf(text, bytes,
+                 "NCCL_MAX_CTAS=%.12s leaves no room beside NCCL, unset it (kernels of "
+                 "calls over hosts count on at most %d); ",
+                 most, ctx->engine->ops->grid);
+    return text;
+}
+
 symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
 {
     const symm_ctx *ctx = wait->team->ctx;
+    char text[160];
 
     if (wait->inside)
         return symm__team_fail(
@@ -120,13 +137,14 @@ symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
             "device is only slow, raise the timeout (SYMM_TIMEOUT)",
             wait->what, *wait->site ? " at site '" : "", wait->site,
             *wait->site ? "'" : "", ctx->engine->version, ctx->rank, wait->timeout);
-    return symm__team_fail(wait->team, SYMM_ERR_TIMEOUT,
-                           "%s%s%s%s was begun on rank %d and is not complete "
-                           "within %g s in %s; its communicator was aborted; if it is "
-                           "only slow, raise the timeout (SYMM_TIMEOUT)",
-                           wait->what, *wait->site ? " at site '" : "", wait->site,
-                           *wait->site ? "'" : "", ctx->rank, wait->timeout,
-                           ctx->engine->version);
+    return symm__team_fail(
+        wait->team, SYMM_ERR_TIMEOUT,
+        "%s%s%s%s was begun on rank %d and is not complete "
+        "within %g s in %s; its communicator was aborted; %sif it is "
+        "only slow, raise the timeout (SYMM_TIMEOUT)",
+        wait->what, *wait->site ? " at site '" : "", wait->site, *wait->site ? "'" : "",
+        ctx->rank, wait->timeout, ctx->engine->version,
+        crowds(ctx, text, sizeof(text)));
 }
 
 symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait)
