@@ -12,9 +12,10 @@
 #include "util/clock.h"
 #include "util/thread.h"
 
-#define LEAVE_SECONDS  1.0 /* for LEAVE to arrive */
-#define LINGER_SECONDS 0.1 /* for other ends to read all and close */
-#define IDLE_SECONDS   10.0
+#define LEAVE_SECONDS     1.0 /* for LEAVE to arrive */
+#define LINGER_SECONDS    0.1 /* for other ends to read all and close */
+#define IDLE_SECONDS      10.0
+#define NO_MEMORY_SECONDS 0.01
 
 void symm__relay_wake(struct symm_relay *relay)
 {
@@ -53,7 +54,9 @@ static void turn(struct symm_relay *relay)
     if (relay->leaving && relay->leave_by < due)
         due = relay->leave_by;
     if (!has_room(relay, 1 + (size_t)local + symm__relay_watched(relay))) {
-        symm__sleep(0.01); /* no memory */
+        pthread_mutex_unlock(&relay->lock); /* others may give memory back */
+        symm__sleep(NO_MEMORY_SECONDS);
+        pthread_mutex_lock(&relay->lock);
         return;
     }
     relay->polls[0] = (struct pollfd){.fd = relay->wake, .events = POLLIN};
