@@ -424,12 +424,23 @@ static symm_status gather_handed(struct gathering *gathering, symm_status *joine
     int place = gathering->local_rank, size = gathering->local_size;
     size_t bytes = 0;
     char *handed = place == 0 ? hand_on(gathering, *joined, &bytes) : NULL;
+    struct handed reason = {.status = *joined};
     struct symm_exchange exchange = {.sequence = 2,
                                      .bytes = handed,
                                      .bytes_count = handed != NULL ? bytes : 0,
                                      .fds = &gathering->listener,
                                      .fds_count =
                                          place == 0 && gathering->listener >= 0};
+    if (place == 0 && handed == NULL) {
+        if (*joined == SYMM_OK)
+            reason.status = symm__fail(
+                SYMM_ERR_NOMEM, "rank %d has no memory for the table of %d ranks",
+                gathering->run->rank, gathering->run->size);
+        (void)snprintf(reason.sentence, sizeof(reason.sentence), "%s",
+                       symm_last_error());
+        exchange.bytes = &reason;
+        exchange.bytes_count = sizeof(reason);
+    }
     /* The one that joins the tree may return as late as the deadline, with a reason. */
     symm_status status = symm__near_exchange(
         place, size, gathering->near_ranks, gathering->near_fd,
