@@ -16,6 +16,13 @@
 
 #define HAND_SECONDS 2.5 /* for the third step, after the deadline of the second */
 
+/* Begins what is handed on: how the allgather has ended. */
+struct verdict {
+    int32_t status;
+    uint32_t next;
+    char sentence[SYMM_ERROR_BYTES];
+};
+
 /* One exchange over hosts. */
 struct over {
     struct symm_oob *oob;
@@ -29,15 +36,10 @@ struct over {
     int local_count;
     uint32_t sequence;
     double start, until;
-    char *packed; /* what is handed on */
+    char *packed; /* what is handed on; NULL: `verdict`, by a leader without memory */
     size_t packed_bytes;
-};
-
-/* Begins what is handed on: how the allgather has ended. */
-struct verdict {
-    int32_t status;
-    uint32_t next;
-    char sentence[SYMM_ERROR_BYTES];
+    struct verdict verdict;
+    bool lost; /* it failed here, and other hosts may have gone on */
 };
 
 static symm_status no_memory(const struct over *over)
@@ -352,20 +354,25 @@ static symm_status give_up(struct over *over, symm_status status)
 static symm_status pack_all(struct over *over, symm_status status,
                             const struct symm_relay_result *result)
 {
-    struct verdict verdict = {.status = status, .next = over->sequence + 1};
-    size_t bytes = sizeof(verdict);
+    struct verdict *verdict = &over->verdict;
+    size_t bytes = sizeof(*verdict);
     char *at;
 
-    snprintf(verdict.sentence, sizeof(verdict.sentence), "%s",
+    *verdict = (struct verdict){.status = status, .next = over->sequence + 1};
+    snprintf(verdict->sentence, sizeof(verdict->sentence), "%s",
              status == SYMM_OK ? "" : symm_last_error());
     for (int h = 0; status == SYMM_OK && h < over->hosts; h++)
         bytes += h == over->here ? 0 : 8 + symm__relay_padded(result->parts[h].bytes);
     over->packed = at = calloc(1, bytes);
-    if (!at)
-        return no_memory(over);
+    if (!at) {
+        status = status == SYMM_OK ? no_memory(over) : status;
+        verdict->status = status;
+        snprintf(verdict->sentence, sizeof(verdict->sentence), "%s", symm_last_error());
+        return status;
+    }
     over->packed_bytes = bytes;
-    memcpy(at, &verdict, sizeof(verdict));
-    at += sizeof(verdict);
+    memcpy(at, verdict, sizeof(*verdict));
+    at += sizeof(*verdict);
     for (int h = 0; status == SYMM_OK && h < over->hosts; h++) {
         uint64_t count = result->parts[h].bytes;
 
@@ -375,7 +382,7 @@ static symm_status pack_all(struct over *over, symm_status status,
         memcpy(at + 8, result->parts[h].data, result->parts[h].bytes);
         at += 8 + symm__relay_padded(result->parts[h].bytes);
     }
-    return status == SYMM_OK ? SYMM_OK : symm__fail_quiet(status, verdict.sentence);
+    return status == SYMM_OK ? SYMM_OK : symm__fail_quiet(status, verdict->sentence);
 }
 
 /* The third step: the leader gives what it has packed, the others get it. */
@@ -393,12 +400,15 @@ static symm_status hand_on(struct over *over)
         .members = over->local_rank,
         .count = over->local_count,
         .timeout = over->until - symm__now() + HAND_SECONDS,
-        .bytes = over->packed,
-        .bytes_count = over->packed_bytes,
     };
-    symm_status status =
-        got ? symm__exchange_local(over->oob, &local, got) : no_memory(over);
+    symm_status status = got ? SYMM_OK : no_memory(over);
 
+    if (is_leader(over)) {
+        local.bytes = over->packed ? (void *)over->packed : (void *)&over->verdict;
+        local.bytes_count = over->packed ? over->packed_bytes : sizeof(over->verdict);
+    }
+    if (status == SYMM_OK)
+        status = symm__exchange_local(over->oob, &local, got);
     for (int i = 0; status == SYMM_OK && i < over->local_count; i++) {
         if (over->local_rank[i] != over->leaders[over->here])
             continue;
@@ -461,9 +471,11 @@ static symm_status unpack(struct over *over)
         at += sizeof(verdict);
         (void)symm__printable(verdict.sentence, sizeof(verdict.sentence));
         over->sequence = verdict.next - 1;
-        if (verdict.status != SYMM_OK)
+        if (verdict.status != SYMM_OK) {
+            over->lost = false; /* else the leader has said so */
             status =
                 symm__fail_quiet(symm__peer_status(verdict.status), verdict.sentence);
+        }
     }
     for (int h = 0; status == SYMM_OK && h < over->hosts; h++) {
         uint64_t count = 0;
@@ -519,20 +531,24 @@ static symm_status run(struct over *over)
     if (status != SYMM_OK)
         return over->exchange->status != SYMM_OK ? fail_alone(over)
                                                  : give_up(over, status);
+    over->lost = true;
     if (is_leader(over)) {
         status = gather_hosts(over, &result);
+        over->lost = result.went;
         status = pack_all(over, status, &result);
         symm__relay_result_finish(&result);
     }
-    if (over->local_count > 1 && (!is_leader(over) || over->packed)) {
+    if (over->local_count > 1) {
         symm_status handed = far_cause(over, hand_on(over));
 
-        if (status == SYMM_OK && handed != SYMM_OK) /* other hosts go on */
-            symm__oob_lose(over->oob, over->exchange->tag, over->sequence, handed,
-                           symm_last_error());
         status = status == SYMM_OK ? handed : status;
     }
-    return status == SYMM_OK ? unpack(over) : status;
+    if (status == SYMM_OK)
+        status = unpack(over);
+    if (status != SYMM_OK && over->lost)
+        symm__oob_lose(over->oob, over->exchange->tag, over->sequence, status,
+                       symm_last_error());
+    return status;
 }
 
 symm_status symm__exchange_hosts(struct symm_oob *oob,

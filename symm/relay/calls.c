@@ -216,7 +216,12 @@ symm_status symm__relay_exchange(struct symm_relay *relay,
     own = wait_over(relay, x, text);
     if (call->state == SYMM_CALL_WENT) {
         result->message = symm__relay_keep(call->all);
+        result->went = true;
         status = symm__relay_take_parts(x, result);
+        if (status == SYMM_ERR_NOMEM)
+            status = symm__fail(status,
+                                "rank %d has no memory for the parts of %d hosts in %s",
+                                relay->config.rank, x->hosts, x->what);
     } else if (call->state == SYMM_CALL_FAILED &&
                (own == SYMM_OK || own == SYMM_ERR_TIMEOUT)) {
         status = take_fail(x, call->fail, result);

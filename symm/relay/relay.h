@@ -95,6 +95,7 @@ struct symm_relay_part {
 struct symm_relay_result {
     struct symm_relay_part *parts;      /* [hosts], in the order of leaders; owned */
     struct symm_relay_message *message; /* in which they lie; owned */
+    bool went; /* the other hosts have it, also if it failed here for lack of memory */
     /* On error: */
     bool
         late; /* another host had failed this one, or a later one of the tag, before this host */
