@@ -143,6 +143,48 @@ symm_status symm__team_record_of(symm_team *team, int member)
     return team_mark(team, (symm_status)state, text);
 }
 
+/* The number of the symm_team_shrink that the rank has come to; 0: to none, or it is not mapped. */
+static uint32_t shrinks_of(const symm_team *team, int rank)
+{
+    const struct symm_control *control = rank == team->ctx->rank
+                                             ? symm__own_control(team->ctx)
+                                             : symm__control(team->ctx, rank);
+    /* acquire: pairs with the release in setup/team_shrink.c's announce */
+    const uint64_t joined =
+        control
+            ? __atomic_load_n(&control->agreement[team->slot].joined, __ATOMIC_ACQUIRE)
+            : 0;
+
+    return joined >> 32 == team->uid ? (uint32_t)joined : 0;
+}
+
+bool symm__team_shrinks(const symm_team *team, int rank)
+{
+    return shrinks_of(team, rank) > shrinks_of(team, team->ctx->rank);
+}
+
+symm_status symm__team_gone_on(void *arg)
+{
+    symm_team *team = arg;
+    char name[64];
+
+    for (int p = 0; p < team->local_size; p++) {
+        const int m = team->local[p];
+        symm_status status;
+
+        if (m == team->rank || !symm__team_shrinks(team, team->world_rank[m]))
+            continue;
+        status = symm__team_record_of(team, m);
+        return status != SYMM_OK
+                   ? status
+                   : symm__fail(SYMM_ERR_ABORTED,
+                                "rank %d has gone on to symm_team_shrink of %s",
+                                team->world_rank[m],
+                                symm__team_name(team, name, sizeof(name)));
+    }
+    return SYMM_OK;
+}
+
 symm_status symm__death_among(const symm_ctx *ctx, const int *ranks, int count, int *at,
                               const char **why)
 {

@@ -76,6 +76,8 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
         .members = team->world_rank,
         .count = team->size,
         .timeout = timeout,
+        .stop = symm__team_gone_on,
+        .stop_arg = team,
         .status = mine,
         .bytes = mine == SYMM_OK ? bytes : NULL,
         .bytes_count = mine == SYMM_OK ? bytes_count : 0,

@@ -262,7 +262,12 @@ symm_status symm__team_check_in(const symm_team *team,
 /* Fills team->device with what both backends know, not state and record: the members whose
  * memory is mapped, by their places. At most SYMM_DEVICE_RANKS of them. */
 void symm__team_describe(symm_team *team);
-/* Makes one exchange of the team, and counts it. */
+/* Is the rank, whose memory is mapped, in a symm_team_shrink that this rank has not entered? */
+bool symm__team_shrinks(const symm_team *team, int rank);
+/* Fails if a member is in such a call, and so comes to no exchange, with the failure that the member
+ * reports, if there is one. In failure.c. */
+symm_status symm__team_gone_on(void *team) SYMM_MUST_CHECK;
+/* Makes one exchange of the team, and counts it. It ends if a member is in such a call. */
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 symm_status mine, const void *bytes, size_t bytes_count,
                                 const int *fds, int fds_count,

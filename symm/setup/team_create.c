@@ -164,14 +164,20 @@ static symm_status join(struct symm_create *create)
 }
 
 /* The call is over, for the reason in symm_last_error(), and so are those that wait with it. */
-static void publish(const struct symm_create *create, symm_status status)
+static void publish(const struct symm_create *create, symm_status status, bool own)
 {
     symm_ctx *ctx = create->parent->ctx;
     struct symm_creation *page = create->own;
+    char text[SYMM_ERROR_BYTES + 128];
 
+    /* A failure of this rank alone does not say whose it is. */
+    snprintf(text, sizeof(text), "%s", symm_last_error());
+    if (own)
+        snprintf(text, sizeof(text), "rank %d failed in symm_team_create of %s: %s",
+                 ctx->rank, create->what, symm_last_error());
     pthread_mutex_lock(&ctx->creations); /* until then no other thread takes the page */
     SET(page->word, 0);
-    set_text(page, symm_last_error());
+    set_text(page, text);
     for (int p = 0; p < SYMM_MAX_LOCAL_RANKS; p++)
         SET(page->fails[p], 0);
     for (int m = 0; m < create->size; m++) {
@@ -266,27 +272,13 @@ static int find_finished(const struct symm_create *create, symm_status *status,
     return -1;
 }
 
-/* In which symm_team_shrink of the parent has that rank come, as far as it says? 0: in none. */
-static uint32_t shrinks_of(const symm_team *parent, int rank)
-{
-    /* acquire: pairs with the release in team_shrink.c's announce */
-    const uint64_t joined = __atomic_load_n(
-        &symm__near_control(parent->ctx, rank)->agreement[parent->slot].joined,
-        __ATOMIC_ACQUIRE);
-
-    return joined >> 32 == parent->uid ? (uint32_t)joined : 0;
-}
-
 /* The place of a member that is in a symm_team_shrink that this rank has not entered: it does not
  * come here. -1: there is none. */
 static int find_shrinking(const struct symm_create *create)
 {
-    const symm_team *parent = create->parent;
-    const uint32_t own = shrinks_of(parent, parent->ctx->rank);
-
     for (int m = 0; m < create->size; m++)
         if (m != create->rank && !is_waiting(create->seen[m].word) &&
-            shrinks_of(parent, create->world_rank[m]) > own)
+            symm__team_shrinks(create->parent, create->world_rank[m]))
             return m;
     return -1;
 }
@@ -553,7 +545,7 @@ symm_status symm__create_agree(struct symm_create *create, symm_status mine)
     if (status != SYMM_OK) {
         leave(create);
         if (!create->decided)
-            publish(create, status);
+            publish(create, status, mine != SYMM_OK);
     }
     return create->decided ? SYMM_OK : status;
 }
