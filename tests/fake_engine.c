@@ -141,12 +141,20 @@ static symm_status fake_create(struct symm_engine *engine,
         used += (size_t)snprintf(comm->path + used, sizeof(comm->path) - used, "%02x",
                                  id->bytes[i]);
     fd = open(comm->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, sizeof(struct shared)) != 0)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s", comm->path);
+    if (fd < 0 || ftruncate(fd, sizeof(struct shared)) != 0) {
+        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s", comm->path);
+        if (fd >= 0)
+            close(fd);
+        free(comm);
+        return status;
+    }
     at = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    if (at == MAP_FAILED)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "mapping %s", comm->path);
+    if (at == MAP_FAILED) {
+        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "mapping %s", comm->path);
+        free(comm);
+        return status;
+    }
     comm->shared = at;
     if (atomic_fetch_add(&comm->shared->mapped, 1) + 1 == (uint32_t)size)
         unlink(comm->path);

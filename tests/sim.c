@@ -416,6 +416,29 @@ void sim_call(const char *name)
     f->doing = NULL;
 }
 
+bool sim_lacks(void)
+{
+    const int rank = sim_rank();
+    uint64_t number, first;
+
+    if (rank < 0)
+        return false;
+    number = ++sim.rank[rank].allocations;
+    first = sim.config->lack_at[rank];
+    if (first == 0 || number < first || number - first >= sim.config->lacks[rank])
+        return false;
+    sim_event("lacks memory", number, 0);
+    errno = ENOMEM;
+    return true;
+}
+
+bool sim_has_lacked(int rank)
+{
+    const uint64_t first = sim.config->lack_at[rank];
+
+    return first > 0 && sim.rank[rank].allocations >= first;
+}
+
 bool sim_interrupted(void)
 {
     if (!sim.current->first || sim_below(1024) >= sim.config->interrupt)

@@ -10,7 +10,7 @@
  *
  * Simulated: clock, sleeps, futexes and robust lists, mutexes, conditions, threads, process ids,
  * pidfds, /proc/PID/stat, sockets (local seqpacket, TCP), poll, eventfds, random bytes,
- * environment variables.
+ * environment variables, lack of memory.
  * Real: memory (memfds and mappings; a death does not end its mappings), directories and files.
  */
 #ifndef SYMM_TESTS_SIM_H
@@ -35,6 +35,9 @@ struct sim_config {
         [SIM_RANKS_MAX]; /* the rank's system call at which it is killed; 0: none */
     uint64_t stop_at[SIM_RANKS_MAX]; /* at which it is stopped; 0: none */
     double stop_seconds[SIM_RANKS_MAX];
+    /* So many of the rank's allocations fail, from that one on; 0: none. They are blocks of memory,
+     * mappings, memfds and their pages. */
+    uint64_t lack_at[SIM_RANKS_MAX], lacks[SIM_RANKS_MAX];
     unsigned breaks; /* calls in 1024 at which a TCP connection between hosts is lost */
     unsigned
         slow; /* calls in 65536 that take milliseconds: the processor is taken away */
@@ -71,6 +74,7 @@ double sim_now(void);
 void sim_sleep(double seconds);
 int sim_rank(void);           /* -1: no fiber */
 bool sim_is_dead(int rank);   /* has been killed */
+bool sim_has_lacked(int rank); /* has an allocation of it failed? */
 bool sim_is_cut(int a, int b); /* are these ranks' hosts cut off from each other now? */
 double sim_stopped(int rank); /* for how long, until now */
 uint64_t sim_random(void);    /* by the seed */

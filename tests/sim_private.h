@@ -47,6 +47,7 @@ struct sim_rank {
     bool exiting; /* PF_EXITING is to be seen */
     bool zombie;  /* its pidfd is readable */
     uint64_t calls, stopped_until, stopped;
+    uint64_t allocations;
     unsigned pace; /* time that a call takes, in units */
 };
 
@@ -88,6 +89,7 @@ void sim_pass(uint64_t nanoseconds); /* time for the running fiber */
 bool sim_wait(const char *doing, const void *key, size_t offset, uint64_t until);
 int sim_wake(const void *key, size_t offset, int most);
 void sim_ready(struct sim_fiber *fiber, uint64_t at); /* no later than that */
+bool sim_lacks(void);       /* whether this allocation fails; then errno is ENOMEM */
 bool sim_interrupted(void); /* whether a signal comes; then errno is EINTR */
 struct sim_fiber *sim_fiber_start(int rank, void *(*run)(void *), void *arg);
 void sim_fiber_end(void *result) __attribute__((noreturn));

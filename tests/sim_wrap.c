@@ -498,6 +498,8 @@ WRAP(int, memfd_create, const char *name, unsigned flags)
     if (!sim_on())
         return __real_memfd_create(name, flags);
     sim_call("memfd_create");
+    if (sim_lacks())
+        return -1;
     return sim_memfd(__real_memfd_create(name, flags));
 }
 
@@ -512,7 +514,7 @@ WRAP(int, posix_fallocate, int fd, off_t at, off_t bytes)
     if (!sim_is_fd(fd))
         return __real_posix_fallocate(fd, at, bytes);
     sim_call("posix_fallocate");
-    return 0;
+    return sim_lacks() ? ENOSPC : 0;
 }
 
 WRAP(void *, mmap, void *at, size_t bytes, int protection, int flags, int fd,
@@ -523,6 +525,8 @@ WRAP(void *, mmap, void *at, size_t bytes, int protection, int flags, int fd,
     if (!sim_on())
         return __real_mmap(at, bytes, protection, flags, fd, offset);
     sim_call("mmap");
+    if (sim_lacks())
+        return MAP_FAILED;
     made = __real_mmap(at, bytes, protection, flags,
                        sim_is_fd(fd) ? sim_real_of(fd) : fd, offset);
     if (made != MAP_FAILED && fd >= 0) /* without reading ahead: most is never used */
@@ -705,6 +709,7 @@ WRAP(int, dlclose, void *library)
 
 static struct block {
     void *at;
+    const void *by; /* the caller's address, for a trace */
     int rank;
 } blocks[BLOCKS]; /* a hash table with linear probing */
 static size_t block_count;
@@ -714,7 +719,7 @@ static size_t place_of(const void *at)
     return (size_t)(((uintptr_t)at >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 48) % BLOCKS;
 }
 
-static void *keep(void *at)
+static void *keep(void *at, const void *by)
 {
     size_t i = place_of(at);
 
@@ -724,7 +729,7 @@ static void *keep(void *at)
         abort();
     while (blocks[i].at)
         i = (i + 1) % BLOCKS;
-    blocks[i] = (struct block){at, sim_rank()};
+    blocks[i] = (struct block){at, by, sim_rank()};
     return at;
 }
 
@@ -759,51 +764,58 @@ int sim_blocks_left(int rank)
 {
     int left = 0;
 
-    for (size_t i = 0; i < BLOCKS; i++)
-        left += blocks[i].at && blocks[i].rank == rank;
+    for (size_t i = 0; i < BLOCKS; i++) {
+        if (!blocks[i].at || blocks[i].rank != rank)
+            continue;
+        sim_note("rank %d leaves a block that %p has made", rank, blocks[i].by);
+        left++;
+    }
     return left;
 }
 
 WRAP(void *, malloc, size_t bytes)
 {
-    return keep(__real_malloc(bytes));
+    return sim_lacks() ? NULL : keep(__real_malloc(bytes), __builtin_return_address(0));
 }
 
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes)
 {
-    return keep(__real_calloc(count, bytes));
+    return sim_lacks() ? NULL
+                       : keep(__real_calloc(count, bytes), __builtin_return_address(0));
 }
 
 WRAP(void *, aligned_alloc, size_t to, size_t bytes)
 {
-    return keep(__real_aligned_alloc(to, bytes));
+    return sim_lacks()
+               ? NULL
+               : keep(__real_aligned_alloc(to, bytes), __builtin_return_address(0));
 }
 
 char *__wrap_strdup(const char *text);
 char *__wrap_strdup(const char *text)
 {
-    return keep(__real_strdup(text));
+    return sim_lacks() ? NULL : keep(__real_strdup(text), __builtin_return_address(0));
 }
 
 WRAP(void *, realloc, void *block, size_t bytes)
 {
-    void *made = __real_realloc(block, bytes);
+    void *made = sim_lacks() ? NULL : __real_realloc(block, bytes);
 
-    if (made || bytes == 0) {
+    if (made) {
         forget(block);
-        keep(made);
+        keep(made, __builtin_return_address(0));
     }
     return made;
 }
 
 WRAP(void *, reallocarray, void *block, size_t count, size_t bytes)
 {
-    void *made = __real_reallocarray(block, count, bytes);
+    void *made = sim_lacks() ? NULL : __real_reallocarray(block, count, bytes);
 
     if (made) {
         forget(block);
-        keep(made);
+        keep(made, __builtin_return_address(0));
     }
     return made;
 }

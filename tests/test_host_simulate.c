@@ -75,7 +75,8 @@ struct job {
     char host[RANKS], folder[96], engines[112];
     enum step step[STEPS];
     int steps, quits;       /* quits: bits of ranks that finalize at the first error */
-    uint64_t deaths, stops; /* bits: ranks that will be killed, stopped for long */
+    uint64_t deaths, stops; /* bits: ranks that will be killed, stopped for long, */
+    uint64_t lacks;         /* whose allocations will fail */
     bool breaks, cut;       /* cut: for longer than calls bear */
     struct sim_config sim;
     /* By the ranks, while it runs. */
@@ -200,6 +201,22 @@ static void choose_cut(struct job *job)
     job->cut = sim->cut_seconds > CUT_SHORT;
 }
 
+/* Lack of memory, on one rank. */
+static void choose_lack(struct job *job)
+{
+    uint64_t state = job->seed * UINT64_C(0x9fb21c651e98df25) + 5;
+    const bool alone =
+        job->deaths == 0 && job->stops == 0 && !job->breaks && !job->sim.cut_hosts;
+    const int rank = (int)below(&state, (uint64_t)job->ranks);
+    static const uint64_t most[] = {100, 1000, 4000}, lacks[] = {1, 1, 4, 1000000};
+
+    if (below(&state, 16) >= (alone ? 8 : 1) && !harness_env("SYMM_TEST_LACK", 0))
+        return;
+    job->sim.lack_at[rank] = 1 + below(&state, most[below(&state, 3)]);
+    job->sim.lacks[rank] = lacks[below(&state, 4)];
+    job->lacks = UINT64_C(1) << rank;
+}
+
 static void choose_job(struct job *job, uint64_t seed)
 {
     uint64_t state = seed * UINT64_C(0xd1342543de82ef95) + 7;
@@ -237,6 +254,7 @@ static void choose_job(struct job *job, uint64_t seed)
         job->sim.host_of[r] = job->host[r] - 'a';
     choose_faults(job, &state);
     choose_cut(job);
+    choose_lack(job);
 }
 
 /* ---- What is checked ------------------------------------------------------------- */
@@ -274,7 +292,7 @@ static uint64_t faulty(const struct job *job)
     uint64_t bits = job->stops;
 
     for (int r = 0; r < job->ranks; r++)
-        if (sim_is_dead(r) || was_cut_off(job, r))
+        if (sim_is_dead(r) || was_cut_off(job, r) || sim_has_lacked(r))
             bits |= UINT64_C(1) << r;
     return bits;
 }
@@ -284,7 +302,7 @@ static uint64_t ended(const struct job *job)
     uint64_t bits = 0;
 
     for (int r = 0; r < job->ranks; r++)
-        bits |= (uint64_t)job->outcome[r].ended << r;
+        bits |= (uint64_t)(job->outcome[r].ended || job->outcome[r].left_at > 0) << r;
     return bits;
 }
 
@@ -331,8 +349,8 @@ static bool names(const char *sentence, uint64_t ranks)
 }
 
 /* Whether each error must name a rank at fault. Over hosts a wait in the engine or for a relay does
- * not know which rank is late; and who waits for one rank only names it, also if that one waits in
- * turn for another. */
+ * not know which rank is late, or has no memory; and who waits for one rank only names it, also if
+ * that one waits in turn for another. */
 static bool is_strict(const struct job *job)
 {
     bool pairs = false;
@@ -340,7 +358,7 @@ static bool is_strict(const struct job *job)
     for (int i = 0; i < job->steps; i++)
         pairs = pairs || job->step[i] == SIGNAL || job->step[i] == SEND ||
                 job->step[i] == CREATE;
-    return !job->breaks && !job->cut &&
+    return !job->breaks && !job->cut && !(job->lacks && job->hosts > 1) &&
            (job->stops == 0 || (job->hosts == 1 && !pairs));
 }
 
@@ -367,6 +385,17 @@ static struct watch begin(const char *what)
 /* A rank that was killed is noticed long before a timeout: no call of the others waits for one. */
 #define SOON 1.0
 
+/* Does the last error name one of these ranks, or need it not? */
+static bool is_named(const struct job *job, uint64_t ranks, bool starts)
+{
+    const char *error = symm_last_error();
+
+    /* A rank that lacks memory in a part of the team tells that part alone. */
+    return names(error, ranks) || names_host(job, error, ranks, starts) ||
+           strstr(error, "the caller's allgather") ||
+           (job->lacks && strstr(error, "has gone on to symm_team_shrink"));
+}
+
 /* A call has ended: within its time, and with an error only where there was a fault. */
 static symm_status judge(struct job *job, struct watch watch, const char *what,
                          symm_status status, double allowed)
@@ -375,25 +404,22 @@ static symm_status judge(struct job *job, struct watch watch, const char *what,
     const double spent = sim_now() - watch.start - (sim_stopped(me) - watch.stopped);
     const uint64_t bad = faulty(job);
     const bool starts = strncmp(what, "symm_init", 9) == 0;
-    const uint64_t named = starts || job->stops ? bad | ended(job) : bad;
+    const uint64_t named = starts || job->stops || job->lacks ? bad | ended(job) : bad;
 
     if (!starts && job->stops == 0 && !job->breaks && !job->sim.cut_hosts &&
-        !relay_died(job))
+        !job->lacks && !relay_died(job))
         allowed = SOON;
     sim_note("%s: %s in %.6f s%s%s", what, symm_status_name(status), spent,
              status == SYMM_OK ? "" : ": ", status == SYMM_OK ? "" : symm_last_error());
     if (spent > allowed)
         blame(job, "%s took %.3f s, of %.3f allowed (%s)", what, spent, allowed,
               status == SYMM_OK ? "SYMM_OK" : symm_last_error());
-    if (status == SYMM_OK || (job->stops >> me & 1))
+    if (status == SYMM_OK || ((job->stops | job->lacks) >> me & 1))
         return status;
     if (bad == 0)
         blame(job, "%s fails without a fault: %s", what, symm_last_error());
     else if ((is_strict(job) || (job->cut && strstr(symm_last_error(), "hosts"))) &&
-             !(starts && status == SYMM_ERR_TIMEOUT) &&
-             !names(symm_last_error(), named) &&
-             !names_host(job, symm_last_error(), named, starts) &&
-             !strstr(symm_last_error(), "the caller's allgather"))
+             !(starts && status == SYMM_ERR_TIMEOUT) && !is_named(job, named, starts))
         blame(job, "%s names no rank at fault (%#" PRIx64 "): %s", what, bad,
               symm_last_error());
     return status;
@@ -632,6 +658,8 @@ static void run_steps(struct job *job, symm_ctx *ctx, struct outcome *mine)
         if (status == SYMM_OK || (job->quits >> sim_rank() & 1))
             break;
         losses++;
+        if (status == SYMM_ERR_NOMEM && job->lacks >> sim_rank() & 1)
+            (void)!symm_team_abort(team, "no memory");
         next = survive(job, team, mine);
         if (team != world)
             symm_team_destroy(team);
@@ -753,7 +781,9 @@ static void judge_job(const struct job *job, struct verdict *shared)
     }
     compare_teams(job, shared);
     compare_sides(job, shared);
-    for (int r = 0; r < job->ranks && job->stops == 0 && !job->breaks && !job->cut; r++)
+    for (int r = 0;
+         r < job->ranks && job->stops == 0 && !job->breaks && !job->cut && !job->lacks;
+         r++)
         if (job->outcome[r].joined && !result->died[r] && job->outcome[r].last == 0 &&
             !(job->quits >> r & 1))
             note(shared, "rank %d has ended without a team", r);
@@ -783,9 +813,9 @@ static void run_child(uint64_t seed, struct verdict *shared)
     if (job.sim.trace)
         fprintf(stderr,
                 "%d ranks, %d hosts, deaths %#" PRIx64 ", stops %#" PRIx64
-                ", cut %#x from %g for %g s\n",
+                ", cut %#x from %g for %g s, lacks %#" PRIx64 "\n",
                 job.ranks, job.hosts, job.deaths, job.stops, job.sim.cut_hosts,
-                job.sim.cut_at, job.sim.cut_seconds);
+                job.sim.cut_at, job.sim.cut_seconds, job.lacks);
 }
 
 /* Whether the seed's job went well; prints it if not. */
