@@ -528,6 +528,9 @@ static symm_status run(struct over *over)
     if (over->local_count == 1 && over->exchange->status != SYMM_OK)
         return fail_alone(over);
     status = far_cause(over, gather_here(over));
+    if (status != SYMM_OK) /* others of this host may have left that step, and go on */
+        symm__oob_lose(over->oob, over->exchange->tag, over->sequence, status,
+                       symm_last_error());
     if (status != SYMM_OK)
         return over->exchange->status != SYMM_OK ? fail_alone(over)
                                                  : give_up(over, status);
@@ -535,6 +538,14 @@ static symm_status run(struct over *over)
     if (is_leader(over)) {
         status = gather_hosts(over, &result);
         over->lost = result.went;
+        if (status == SYMM_ERR_PEER_DEAD) { /* perhaps one that left because of this: */
+            char own[SYMM_ERROR_BYTES];
+            symm_status before;
+
+            symm__error_save(own);
+            before = symm__oob_lost(over->oob, over->exchange);
+            status = before != SYMM_OK ? before : symm__fail_quiet(status, own);
+        }
         status = pack_all(over, status, &result);
         symm__relay_result_finish(&result);
     }
