@@ -358,7 +358,7 @@ static bool is_strict(const struct job *job)
     for (int i = 0; i < job->steps; i++)
         pairs = pairs || job->step[i] == SIGNAL || job->step[i] == SEND ||
                 job->step[i] == CREATE;
-    return !job->breaks && !job->cut && !(job->lacks && job->hosts > 1) &&
+    return !job->breaks && !job->cut && !(job->lacks && (job->hosts > 1 || pairs)) &&
            (job->stops == 0 || (job->hosts == 1 && !pairs));
 }
 
@@ -418,7 +418,8 @@ static symm_status judge(struct job *job, struct watch watch, const char *what,
         return status;
     if (bad == 0)
         blame(job, "%s fails without a fault: %s", what, symm_last_error());
-    else if ((is_strict(job) || (job->cut && strstr(symm_last_error(), "hosts"))) &&
+    else if ((is_strict(job) ||
+              (job->cut && strstr(symm_last_error(), "hosts did not answer"))) &&
              !(starts && status == SYMM_ERR_TIMEOUT) && !is_named(job, named, starts))
         blame(job, "%s names no rank at fault (%#" PRIx64 "): %s", what, bad,
               symm_last_error());
