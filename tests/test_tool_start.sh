@@ -176,7 +176,7 @@ cat >few.sh <<'END'
 shift
 exec "$@"
 END
-for files in 6 8 10; do
+for files in 6 7 8 10; do
     job 2 2 bash few.sh $files "$bin/symm-perf" all_reduce -b 8 -e 8 --no-pin
     none_ok "$files open files"
     for r in 0 1 2 3; do has err$r "ulimit -n"; done

@@ -399,12 +399,14 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
     struct symm_oob_message *messages = ctx->room.messages;
     struct symm_handshake handshake = symm__handshake(ctx);
     int fds[2] = {ctx->control_handle, -1};
+    /* Without its relay this rank can tell those of its host alone, which tell other hosts. */
+    const bool near = ctx->hosts > 1 && !ctx->oob.relay;
     struct symm_exchange exchange = {
         .what = "the start of the job",
         .tag = SYMM_CONTROL_MAGIC,
         .before = SYMM_HOSTS_TAG, /* a peer that failed there has said why */
-        .members = ctx->room.everyone,
-        .count = ctx->size,
+        .members = near ? ctx->local : ctx->room.everyone,
+        .count = near ? ctx->local_size : ctx->size,
         .timeout = timeout,
         .bytes = &handshake,
         .bytes_count = symm__handshake_bytes(&handshake),
@@ -483,9 +485,10 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
     symm_status status = bootstrap(ctx, config, until - symm__now(), &late);
 
     symm__sight_wait_end(ctx->sight, seen);
-    if (status != SYMM_OK)
-        return status;
-    status = late == SYMM_OK ? loaded : late;
+    if (status != SYMM_OK && !ctx->local)
+        return status; /* no rank waits for this one */
+    if (status == SYMM_OK)
+        status = late == SYMM_OK ? loaded : late;
     if (status == SYMM_OK)
         status = open_pages(ctx);
     if (status == SYMM_OK)
