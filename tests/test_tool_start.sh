@@ -115,6 +115,7 @@ has err2 "rank 1 has not joined the job"
 cat >stranger.py <<'END'
 import socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+open("listens", "w").close()
 while True:
     guest, _ = listener.accept()
     guest.recv(40, socket.MSG_WAITALL)
@@ -124,8 +125,13 @@ if command -v python3 >/dev/null; then
     left_out=0
     for what in version program; do
         port=$(free_port)
+        rm -f listens
         python3 stranger.py "$port" $what &
         stranger=$!
+        for _ in $(seq 600); do
+            [ -e listens ] && break
+            sleep 0.05
+        done
         of_host=()
         job 2 1 "$bin/symm-perf" all_reduce -b 8 -e 8
         { kill $stranger && wait $stranger; } 2>/dev/null
