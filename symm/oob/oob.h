@@ -78,6 +78,9 @@ void symm__oob_notify(struct symm_oob *oob, uint64_t tag, symm_status status,
 bool symm__oob_reported(struct symm_oob *oob, uint64_t tag,
                         struct symm_relay_report *report);
 
+/* Returns when the rank of this host has closed its socket, or after `seconds`. */
+void symm__oob_wait_closed(const struct symm_oob *oob, int rank, double seconds);
+
 /* In the tags of an exchange over hosts: its last step, and reports that it failed there. */
 #define SYMM_OOB_HAND_ON UINT64_C(0x8000000000000000)
 

@@ -4,6 +4,7 @@
  */
 #include "oob/packet.h"
 
+#include <poll.h>
 #include <stdlib.h>
 
 #include "util/hash.h"
@@ -60,6 +61,14 @@ bool symm__oob_reported(struct symm_oob *oob, uint64_t tag,
                         struct symm_relay_report *report)
 {
     return oob->relay != NULL && symm__relay_reported(oob->relay, tag, report);
+}
+
+void symm__oob_wait_closed(const struct symm_oob *oob, int rank, double seconds)
+{
+    struct pollfd poll_fd = {.fd = oob->peer_fd[rank]}; /* for POLLHUP alone */
+
+    if (poll_fd.fd >= 0)
+        (void)poll(&poll_fd, 1, (int)(seconds * 1000));
 }
 
 /* An exchange's place among the tags of reports. */

@@ -46,6 +46,9 @@
 #include "util/options.h"
 #include "util/status.h"
 
+#define TELL_SECONDS                                                                   \
+    1.0 /* for the ranks of a host to tell the other hosts of a failure */
+
 /* A page that a forked child sees as zero, so that the check costs one load. */
 static symm_status own_process_create(symm_ctx *ctx)
 {
@@ -423,6 +426,9 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
     }
     exchange.status = mine;
     status = symm__control_exchange(ctx, 0, exchange.what, &exchange, messages);
+    if (near &&
+        ctx->local[0] != ctx->rank) /* or other hosts hear of its hang-up first */
+        symm__oob_wait_closed(&ctx->oob, ctx->local[0], TELL_SECONDS);
     if (fds[1] >= 0)
         close(fds[1]);
     if (status == SYMM_OK)
