@@ -184,28 +184,11 @@ static void end_free(struct end *e)
     free(e);
 }
 
-void ledger_sweep(struct node *n)
+void symm__relay_connection_free(struct symm_relay *relay,
+                                 struct symm_relay_connection *connection)
 {
-    struct symm_relay_connection **at = &n->relay.connections;
-
-    while (*at) {
-        struct symm_relay_connection *c = *at;
-        enum symm_relay_end end = c->end;
-        bool was_open = c->stage == SYMM_RELAY_OPEN;
-        double opened = c->at;
-        int id = c->id;
-
-        if (!c->doomed) {
-            at = &c->next;
-            continue;
-        }
-        *at = c->next;
-        end_free(ledger_end_of(c));
-        if (was_open) {
-            symm__relay_lost(&n->relay, end, id, opened);
-            at = &n->relay.connections;
-        }
-    }
+    (void)relay;
+    end_free(ledger_end_of(connection));
 }
 
 bool ledger_host_lives(int host)
@@ -379,26 +362,6 @@ void ledger_connections_move(struct node *n)
 
 /* ---- Ranks that go --------------------------------------------------------------------------- */
 
-static void relay_free(struct symm_relay *relay)
-{
-    symm__ledger_close(&relay->ledger);
-    symm__relay_drop(relay->call.part);
-    symm__relay_drop(relay->call.all);
-    symm__relay_drop(relay->call.give_up);
-    symm__relay_drop(relay->call.fail);
-    for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
-        symm__relay_drop(relay->news[i]);
-    free(relay->gone);
-    free(relay->left);
-    free(relay->silent);
-    symm__relay_boards_close(relay);
-    free(relay->changes);
-    free(relay->met);
-    free(relay->state);
-    free(relay->hung_up);
-    memset(&relay->call, 0, sizeof(relay->call));
-}
-
 /* What it has sent arrives, unless it was killed: then the end of it may not. */
 void ledger_node_go(struct node *n)
 {
@@ -423,7 +386,8 @@ void ledger_node_go(struct node *n)
             ledger_lose_some(e->other);
         end_free(e);
     }
-    relay_free(&n->relay);
+    symm__relay_roles_close(&n->relay);
+    memset(&n->relay.call, 0, sizeof(n->relay.call));
     for (int r = sim.first_of[n->host]; r < sim.first_of[n->host + 1]; r++)
         ledger_wake_at(sim.node[r], sim.now + sim.node[r]->seen[n->place]);
 }

@@ -337,7 +337,7 @@ static void turn(struct node *n)
         ledger_wrong("rank %d turns without end", n->rank);
     ledger_connections_move(n);
     ledger_guests_move(n);
-    ledger_sweep(n);
+    symm__relay_sweep(&n->relay);
     hang_ups(n);
     program_move(n);
     symm__relay_tend(&n->relay, &due);

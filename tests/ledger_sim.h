@@ -134,8 +134,6 @@ void ledger_close_side(struct end *e);
 bool ledger_host_lives(int host);
 void ledger_connections_move(struct node *n);
 void ledger_guests_move(struct node *n);
-/* Frees doomed connections. */
-void ledger_sweep(struct node *n);
 
 void ledger_node_go(struct node *n);
 void ledger_node_kill(struct node *n);

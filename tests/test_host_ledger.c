@@ -292,14 +292,7 @@ static void make_node(int rank)
                                    .listener = -1};
     relay->place = n->place;
     pthread_cond_init(&relay->changed, NULL);
-    relay->gone = calloc((size_t)sim.hosts, 1);
-    relay->left = calloc((size_t)sim.hosts, 1);
-    relay->silent = calloc((size_t)sim.hosts, 1);
-    relay->changes = calloc((size_t)sim.hosts, 1);
-    relay->met = calloc((size_t)sim.hosts, 1);
-    relay->state = calloc((size_t)sim.ranks, 1);
-    relay->hung_up = calloc((size_t)relay->config.local_size, 1);
-    symm__relay_roles_open(relay);
+    assert_true(symm__relay_roles_open(relay));
     symm__relay_take_hang_ups(relay, NULL);
 }
 

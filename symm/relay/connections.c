@@ -137,29 +137,11 @@ static bool is_maker(enum symm_relay_end end)
     return end == SYMM_RELAY_TO_RELAY || end == SYMM_RELAY_TO_HOST;
 }
 
-void symm__relay_sweep(struct symm_relay *relay)
+void symm__relay_connection_free(struct symm_relay *relay,
+                                 struct symm_relay_connection *connection)
 {
-    struct symm_relay_connection **at = &relay->connections;
-
-    while (*at) {
-        struct symm_relay_connection *c = *at;
-        enum symm_relay_end end = c->end;
-        bool was_open = c->stage == SYMM_RELAY_OPEN;
-        double opened = c->at;
-        int id = c->id;
-
-        if (!c->doomed) {
-            at = &c->next;
-            continue;
-        }
-        close_fd(relay, c);
-        *at = c->next;
-        free(c);
-        if (was_open) {
-            symm__relay_lost(relay, end, id, opened);
-            at = &relay->connections; /* the list may have changed */
-        }
-    }
+    close_fd(relay, connection);
+    free(connection);
 }
 
 bool symm__relay_owes(const struct symm_relay *relay)

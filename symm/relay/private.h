@@ -173,8 +173,9 @@ void symm__relay_queue(struct symm_relay_connection *connection,
 /* Gives what is queued to the kernel: true: all of it, or the connection is lost. */
 bool symm__relay_write_out(struct symm_relay_connection *connection);
 void symm__relay_doom(struct symm_relay_connection *connection);
-/* Closes doomed connections, which may doom others. */
-void symm__relay_sweep(struct symm_relay *relay);
+/* Closes the connection, which is out of the list, and frees it. */
+void symm__relay_connection_free(struct symm_relay *relay,
+                                 struct symm_relay_connection *connection);
 /* Fills polls, symm__relay_watched() of them; *due becomes earlier. */
 size_t symm__relay_watch(struct symm_relay *relay, struct pollfd *polls, double *due);
 size_t symm__relay_watched(const struct symm_relay *relay);
@@ -266,6 +267,11 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
 /* To be called before polling: makes connections that are needed, sends messages that are due;
  * *due becomes earlier. */
 void symm__relay_tend(struct symm_relay *relay, double *due);
-void symm__relay_roles_open(struct symm_relay *relay);
+/* By relay->config. False: no memory, and roles_close is due all the same. */
+bool symm__relay_roles_open(struct symm_relay *relay);
+/* Connections are closed before. */
+void symm__relay_roles_close(struct symm_relay *relay);
+/* Closes doomed connections, which may doom others. */
+void symm__relay_sweep(struct symm_relay *relay);
 
 #endif

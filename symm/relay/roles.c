@@ -2,6 +2,7 @@
 /* roles.c - what a relay and its clients do with messages, and which rank is the relay. */
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "relay/private.h"
 #include "util/clock.h"
@@ -197,8 +198,17 @@ static const char *hint(void *user)
     return relay->hint;
 }
 
-void symm__relay_roles_open(struct symm_relay *relay)
+bool symm__relay_roles_open(struct symm_relay *relay)
 {
+    const size_t hosts = (size_t)relay->config.hosts;
+
+    relay->gone = calloc(hosts, sizeof(*relay->gone));
+    relay->left = calloc(hosts, sizeof(*relay->left));
+    relay->silent = calloc(hosts, sizeof(*relay->silent));
+    relay->changes = calloc(hosts, sizeof(*relay->changes));
+    relay->met = calloc(hosts, sizeof(*relay->met));
+    relay->state = calloc((size_t)relay->config.ranks, sizeof(*relay->state));
+    relay->hung_up = calloc((size_t)relay->config.local_size, sizeof(*relay->hung_up));
     relay->ledger.host = symm__relay_host(relay);
     relay->ledger.host_of = relay->config.host_of;
     relay->ledger.ranks = relay->config.ranks;
@@ -211,6 +221,27 @@ void symm__relay_roles_open(struct symm_relay *relay)
     relay->ledger.host_name = host_name;
     relay->ledger.hint = hint;
     relay->ledger.user = relay;
+    return relay->gone && relay->left && relay->silent && relay->changes &&
+           relay->met && relay->state && relay->hung_up;
+}
+
+void symm__relay_roles_close(struct symm_relay *relay)
+{
+    symm__ledger_close(&relay->ledger);
+    symm__relay_drop(relay->call.part);
+    symm__relay_drop(relay->call.all);
+    symm__relay_drop(relay->call.give_up);
+    symm__relay_drop(relay->call.fail);
+    for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
+        symm__relay_drop(relay->news[i]);
+    symm__relay_boards_close(relay);
+    free(relay->gone);
+    free(relay->left);
+    free(relay->silent);
+    free(relay->changes);
+    free(relay->met);
+    free(relay->state);
+    free(relay->hung_up);
 }
 
 static void take_hang_up(struct symm_relay *relay, int place)
@@ -311,6 +342,30 @@ void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
     /* The other end may not have had it yet, and so may have left without telling this one. */
     if (again)
         again->after_loss = now - opened >= SYMM_RELAY_EXPECT;
+}
+
+void symm__relay_sweep(struct symm_relay *relay)
+{
+    struct symm_relay_connection **at = &relay->connections;
+
+    while (*at) {
+        struct symm_relay_connection *c = *at;
+        enum symm_relay_end end = c->end;
+        bool was_open = c->stage == SYMM_RELAY_OPEN;
+        double opened = c->at;
+        int id = c->id;
+
+        if (!c->doomed) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        symm__relay_connection_free(relay, c);
+        if (was_open) {
+            symm__relay_lost(relay, end, id, opened);
+            at = &relay->connections; /* the list may have changed */
+        }
+    }
 }
 
 bool symm__relay_hear(struct symm_relay *relay, struct symm_relay_connection *c,

@@ -125,27 +125,13 @@ static void *run(void *arg)
 void symm__relay_free(struct symm_relay *relay)
 {
     symm__relay_connections_close(relay);
-    symm__ledger_close(&relay->ledger);
-    symm__relay_drop(relay->call.part);
-    symm__relay_drop(relay->call.all);
-    symm__relay_drop(relay->call.give_up);
-    symm__relay_drop(relay->call.fail);
-    for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
-        symm__relay_drop(relay->news[i]);
-    symm__relay_boards_close(relay);
+    symm__relay_roles_close(relay);
     if (relay->config.listener >= 0)
         close(relay->config.listener);
     if (relay->wake >= 0)
         close(relay->wake);
     pthread_cond_destroy(&relay->changed);
     pthread_mutex_destroy(&relay->lock);
-    free(relay->gone);
-    free(relay->left);
-    free(relay->silent);
-    free(relay->changes);
-    free(relay->met);
-    free(relay->state);
-    free(relay->hung_up);
     free(relay->polls);
     free(relay);
 }
@@ -189,16 +175,7 @@ symm_status symm__relay_make(const struct symm_relay_config *config,
     r->fds[0] = config->listener;
     while (r->place < config->local_size && config->local[r->place] != config->rank)
         r->place++;
-    r->gone = calloc((size_t)config->hosts, sizeof(*r->gone));
-    r->left = calloc((size_t)config->hosts, sizeof(*r->left));
-    r->silent = calloc((size_t)config->hosts, sizeof(*r->silent));
-    r->changes = calloc((size_t)config->hosts, sizeof(*r->changes));
-    r->met = calloc((size_t)config->hosts, sizeof(*r->met));
-    r->state = calloc((size_t)config->ranks, sizeof(*r->state));
-    r->hung_up = calloc((size_t)config->local_size, sizeof(*r->hung_up));
-    symm__relay_roles_open(r);
-    if (!r->gone || !r->left || !r->silent || !r->changes || !r->met || !r->state ||
-        !r->hung_up) {
+    if (!symm__relay_roles_open(r)) {
         symm__relay_free(r);
         return symm__fail(SYMM_ERR_NOMEM,
                           "rank %d: no memory to talk to %d other hosts", config->rank,

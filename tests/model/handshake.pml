@@ -5,8 +5,8 @@
  *
  * Functions: symm__auth_ask, symm__auth_answer, symm__auth_hear and symm__auth_is_new of
  * symm/net/auth.c; begin_try, end_connect, hear_asked, try_again, open_link, hear_guest, answer,
- * adopt and symm__relay_sweep of symm/relay/connections.c; the deadlines of guests of
- * symm/net/acceptor.c. symm/bootstrap/tree_above.c connects by the same five messages; what hosts
+ * adopt of symm/relay/connections.c; symm__relay_sweep of symm/relay/roles.c; the deadlines of
+ * guests of symm/net/acceptor.c. symm/bootstrap/tree_above.c connects by the same five messages; what hosts
  * say then, JOIN and PLACE, is in join.pml.
  *
  * One host connects, the other accepts. At most CUTS times a connection breaks: both ends see it,
