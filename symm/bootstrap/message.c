@@ -23,24 +23,29 @@ symm__bootstrap_message(enum symm_bootstrap_kind kind,
     return message;
 }
 
+/* Is the job's rank at the place known? Where places are ranks, it is. */
+static bool is_known(const struct symm_bootstrap_run *run, int place)
+{
+    return run->ranks == NULL || run->ranks[place] >= 0;
+}
+
 int symm__bootstrap_rank(const struct symm_bootstrap_run *run, int place)
 {
-    return run->ranks != NULL && run->ranks[place] >= 0 ? run->ranks[place] : place;
+    return run->ranks != NULL && is_known(run, place) ? run->ranks[place] : place;
 }
 
 void symm__bootstrap_learn(const struct symm_bootstrap_run *run, int place,
                            int32_t rank)
 {
-    if (run->ranks != NULL && run->ranks[place] < 0 && rank >= 0 &&
-        rank < SYMM_RANKS_MAX)
+    if (!is_known(run, place) && rank >= 0 && rank < SYMM_RANKS_MAX)
         run->ranks[place] = rank;
 }
 
 const char *symm__bootstrap_name(const struct symm_bootstrap_run *run, int place,
                                  char *text)
 {
-    bool known = run->ranks == NULL || run->ranks[place] >= 0;
-    (void)snprintf(text, SYMM_BOOTSTRAP_WHO_BYTES, "%srank %d", known ? "" : "local ",
+    (void)snprintf(text, SYMM_BOOTSTRAP_WHO_BYTES, "%srank %d",
+                   is_known(run, place) ? "" : "local ",
                    symm__bootstrap_rank(run, place));
     return text;
 }
@@ -51,7 +56,7 @@ void symm__bootstrap_names(const struct symm_bootstrap_run *run, int *places, in
     bool known = true;
     int used = 0;
     for (int i = 0; i < count; i++)
-        known = known && (run->ranks == NULL || run->ranks[places[i]] >= 0);
+        known = known && is_known(run, places[i]);
     for (int i = 0; known && i < count; i++)
         places[i] = symm__bootstrap_rank(run, places[i]);
     if (!known)
