@@ -396,23 +396,28 @@ static symm_status take_entries(const struct gathering *gathering,
     return SYMM_OK;
 }
 
-/* By the lowest rank: what take_entries takes. *bytes: its size. NULL: no memory. */
-static char *hand_on(const struct gathering *gathering, symm_status status,
-                     size_t *bytes)
+/* By the lowest rank: what take_entries takes, in exchange->bytes. It is *head alone if there is no
+ * table, or no memory for it; else it is returned, and the caller frees it. */
+static char *hand_on(const struct gathering *gathering, symm_status joined,
+                     struct handed *head, struct symm_exchange *exchange)
 {
     size_t table = (size_t)gathering->run->size * sizeof(*gathering->entries);
-    struct handed handed = {.status = status};
-    char *made;
-    *bytes = sizeof(handed) + (status == SYMM_OK ? table : 0);
-    made = malloc(*bytes);
-    if (made == NULL)
+    char *made = joined == SYMM_OK ? malloc(sizeof(*head) + table) : NULL;
+    *head = (struct handed){.status = joined};
+    exchange->bytes = head;
+    exchange->bytes_count = sizeof(*head);
+    if (joined == SYMM_OK && made == NULL)
+        head->status = symm__fail(SYMM_ERR_NOMEM,
+                                  "rank %d has no memory for the table of %d ranks",
+                                  gathering->run->rank, gathering->run->size);
+    if (made == NULL) {
+        (void)snprintf(head->sentence, sizeof(head->sentence), "%s", symm_last_error());
         return NULL;
-    if (status != SYMM_OK)
-        (void)snprintf(handed.sentence, sizeof(handed.sentence), "%s",
-                       symm_last_error());
-    memcpy(made, &handed, sizeof(handed));
-    if (status == SYMM_OK)
-        memcpy(made + sizeof(handed), gathering->entries, table);
+    }
+    memcpy(made, head, sizeof(*head));
+    memcpy(made + sizeof(*head), gathering->entries, table);
+    exchange->bytes = made;
+    exchange->bytes_count += table;
     return made;
 }
 
@@ -422,25 +427,12 @@ static symm_status gather_handed(struct gathering *gathering, symm_status *joine
 {
     struct symm_oob_message near[SYMM_BOOTSTRAP_MAX] = {0};
     int place = gathering->local_rank, size = gathering->local_size;
-    size_t bytes = 0;
-    char *handed = place == 0 ? hand_on(gathering, *joined, &bytes) : NULL;
-    struct handed reason = {.status = *joined};
+    struct handed head;
     struct symm_exchange exchange = {.sequence = 2,
-                                     .bytes = handed,
-                                     .bytes_count = handed != NULL ? bytes : 0,
                                      .fds = &gathering->listener,
                                      .fds_count =
                                          place == 0 && gathering->listener >= 0};
-    if (place == 0 && handed == NULL) {
-        if (*joined == SYMM_OK)
-            reason.status = symm__fail(
-                SYMM_ERR_NOMEM, "rank %d has no memory for the table of %d ranks",
-                gathering->run->rank, gathering->run->size);
-        (void)snprintf(reason.sentence, sizeof(reason.sentence), "%s",
-                       symm_last_error());
-        exchange.bytes = &reason;
-        exchange.bytes_count = sizeof(reason);
-    }
+    char *handed = place == 0 ? hand_on(gathering, *joined, &head, &exchange) : NULL;
     /* The one that joins the tree may return as late as the deadline, with a reason. */
     symm_status status = symm__near_exchange(
         place, size, gathering->near_ranks, gathering->near_fd,
