@@ -146,10 +146,8 @@ symm_status symm__team_record_of(symm_team *team, int member)
 /* The number of the symm_team_shrink that the rank has come to; 0: to none, or it is not mapped. */
 static uint32_t shrinks_of(const symm_team *team, int rank)
 {
-    const struct symm_control *control = rank == team->ctx->rank
-                                             ? symm__own_control(team->ctx)
-                                             : symm__control(team->ctx, rank);
-    /* acquire: pairs with the release in setup/team_shrink.c's announce */
+    const struct symm_control *control = symm__control(team->ctx, rank);
+    /* acquire: pairs with the release in symm__consensus_announce */
     const uint64_t joined =
         control
             ? __atomic_load_n(&control->agreement[team->slot].joined, __ATOMIC_ACQUIRE)
@@ -299,7 +297,7 @@ bool symm__far_ended(const symm_ctx *ctx, int rank, bool finalized, symm_status 
     return state == (finalized ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
 }
 
-/* What is known without the relay: the team's own state, and its local team's. */
+/* The team's failure as this host knows it: its state, else that of its local team. */
 static symm_status poll_near(symm_team *team)
 {
     if (!team->far || symm__team_failed(team) != SYMM_OK)

@@ -23,6 +23,20 @@ uint64_t symm__consensus_word(const symm_team *team, uint32_t attempt, int propo
                               uint32_t phases);
 /* What a member on this host has written about the team. */
 struct symm_consensus *symm__consensus_page(const symm_team *team, int member);
+/* The number of one agreement of the team, as in the page. */
+static inline uint64_t symm__consensus_mark(const symm_team *team, uint32_t number)
+{
+    return (uint64_t)team->uid << 32 | number;
+}
+
+/* This rank is in symm_team_shrink of that number: members read it there, and in
+ * symm__team_shrinks. release: pairs with their acquires. */
+static inline void symm__consensus_announce(const symm_team *team, uint32_t number)
+{
+    __atomic_store_n(&symm__consensus_page(team, team->rank)->joined,
+                     symm__consensus_mark(team, number), __ATOMIC_RELEASE);
+}
+
 /* Chooses where a new team's word will be, before the team's start; only the first member's
  * choice counts. */
 uint64_t symm__shrink_prepare(symm_team *team);

@@ -517,9 +517,7 @@ static symm_status shrink_open(struct shrink *s, symm_team *team)
     s->own->state = JOINED;
     s->own->before = s->shrunk->decision;
     s->own->taken = symm__team_slots(ctx);
-    /* release: as in team_shrink.c; it is read by symm_team_create alone */
-    __atomic_store_n(&symm__consensus_page(team, team->rank)->joined,
-                     (uint64_t)team->uid << 32 | s->own->call, __ATOMIC_RELEASE);
+    symm__consensus_announce(team, s->own->call);
     return SYMM_OK;
 }
 
@@ -557,7 +555,7 @@ symm_status symm__shrink_hosts(symm_team *team, symm_team **made)
         *made = s.made;
     } else if (s.own) {
         symm__error_save(sentence);
-        if (s.own->now.outcome != FAILED && s.own->now.outcome != ABANDONED) {
+        if (!is_without_team(&s.own->now)) {
             /* this rank's alone */
             s.own->state = LEFT;
             (void)!publish(&s);

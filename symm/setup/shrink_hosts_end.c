@@ -72,19 +72,14 @@ static symm_status not_made(const struct shrink *s)
                 symm__set_add(s->set, m);
         return symm__minority(s->team, s->set, decision->ballot.view);
     }
-    return symm__fail(
-        SYMM_ERR_ABORTED,
-        "the survivors of %s have no team: one of them could not make it, "
-        "or not before the deadline; symm_team_shrink can be called again",
-        name);
+    return symm__not_made(s->team, "one of them");
 }
 
 symm_status symm__shrink_conclude(const struct shrink *s, symm_status status)
 {
     const struct decision *decision = &s->own->now;
 
-    if (status == SYMM_OK &&
-        (decision->outcome == FAILED || decision->outcome == ABANDONED))
+    if (status == SYMM_OK && is_without_team(decision))
         return not_made(s);
     /* DONE of a ballot that this rank has not opened is of others. */
     if (status == SYMM_OK &&

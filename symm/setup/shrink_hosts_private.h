@@ -99,6 +99,12 @@ static inline double decision_seconds(const struct shrink *s)
     return 3 * s->team->ctx->timeout + DEATH_SECONDS;
 }
 
+/* Has the call ended without a team for all that came, and can it be made again? */
+static inline bool is_without_team(const struct decision *decision)
+{
+    return decision->outcome == FAILED || decision->outcome == ABANDONED;
+}
+
 static inline bool is_in_step(const struct cell *cell, struct ballot ballot)
 {
     return cell && cell->ballot.view == ballot.view &&

@@ -66,6 +66,17 @@ symm_status symm__no_slot(const symm_team *team)
                       team->ctx->team_bytes);
 }
 
+symm_status symm__not_made(const symm_team *team, const char *names)
+{
+    char name[64];
+
+    return symm__fail(
+        SYMM_ERR_ABORTED,
+        "the survivors of %s have no team: %s could not make it, "
+        "or not before the deadline; symm_team_shrink can be called again",
+        symm__team_name(team, name, sizeof(name)), names);
+}
+
 /* The team's ranks that are not in the set. */
 static const char *name_missing(const symm_team *team, const uint64_t *set, char *names,
                                 size_t bytes)

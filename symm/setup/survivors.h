@@ -40,6 +40,8 @@ bool symm__member_is_gone(const symm_team *team, int member);
 symm_status symm__left_out(symm_team *team);
 /* Fails: no slot is free on all survivors. */
 symm_status symm__no_slot(const symm_team *team);
+/* Fails: `names` of the survivors have not made their part of the new team. */
+symm_status symm__not_made(const symm_team *team, const char *names);
 /* Fails: the ranks of `set` may not go on, since too many hosts were without one when the member
  * `decider` decided. */
 symm_status symm__minority(const symm_team *team, const uint64_t *set, int decider);

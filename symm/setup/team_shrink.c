@@ -135,7 +135,7 @@ static void move(const struct shrink *s, const struct step *from, uint32_t attem
 
 static uint64_t mark_of(const struct shrink *s)
 {
-    return (uint64_t)s->team->uid << 32 | s->attempt;
+    return symm__consensus_mark(s->team, s->attempt);
 }
 
 static bool is_in(uint64_t set, int member)
@@ -161,8 +161,7 @@ static void announce(const struct shrink *s)
     const struct symm_slots taken = symm__team_slots(s->team->ctx);
 
     symm__slots_store(&s->own->taken, &taken);
-    /* release: pairs with the acquire in has_come */
-    __atomic_store_n(&s->own->joined, mark_of(s), __ATOMIC_RELEASE);
+    symm__consensus_announce(s->team, s->attempt);
 }
 
 /* ---- The survivors ------------------------------------------------------------------- */
@@ -250,7 +249,7 @@ static symm_status not_made(const struct shrink *s)
 {
     const uint64_t members = not_opened(s);
     int ranks[SYMM_MAX_LOCAL_RANKS], count = 0;
-    char name[64], names[200] = "one of them";
+    char names[200] = "one of them";
 
     if (s->slot == NO_SLOT)
         return symm__no_slot(s->team);
@@ -259,11 +258,7 @@ static symm_status not_made(const struct shrink *s)
             ranks[count++] = s->team->world_rank[m];
     if (count > 0)
         symm__ranks_text(ranks, count, names, sizeof(names));
-    return symm__fail(
-        SYMM_ERR_ABORTED,
-        "the survivors of %s have no team: %s could not make it, "
-        "or not before the deadline; symm_team_shrink can be called again",
-        symm__team_name(s->team, name, sizeof(name)), names);
+    return symm__not_made(s->team, names);
 }
 
 /* Begins the next attempt. That needs a death, which all see once the word reports it. */
