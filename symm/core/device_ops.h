@@ -166,8 +166,8 @@ struct symm_device_ops {
     /* A second stream of a held channel of a team over several hosts, for steps beside those on
      * its own; until the team's end. */
     symm_status (*side)(struct symm_team_channel *channel, void **stream);
-    /* After `side`. What is queued on a stream after side_await runs after what was queued on the
-     * other one before side_mark with the same mark, 0 .. SYMM_SIDE_MARKS - 1. */
+    /* After `side`. side_await lets its stream wait for the calls that the other stream had when
+     * side_mark was called with the same mark, 0 .. SYMM_SIDE_MARKS - 1. */
     symm_status (*side_mark)(struct symm_team_channel *channel, int mark, void *stream);
     symm_status (*side_await)(struct symm_team_channel *channel, int mark,
                               void *stream);

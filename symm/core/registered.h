@@ -30,8 +30,9 @@ symm_status symm__registered_add(symm_team *team, void *ptr, size_t bytes,
 void symm__registered_remove(symm_buffer *buffer);
 /* Is the registration new for the team's next rendezvous? */
 bool symm__registered_is_new(const symm_buffer *buffer);
-/* What is new, as bytes and descriptors for the exchange. Both arrays are of malloc; the
- * registrations keep the descriptors. NULL and 0: nothing is new. */
+/* Packs the registrations that members do not have yet, as bytes and descriptors for the exchange.
+ * The caller frees both arrays; the registrations keep the descriptors. NULL and 0: there are
+ * none. */
 symm_status symm__registered_pack(const symm_team *team, void **bytes, size_t *count,
                                   int **fds, int *fds_count) SYMM_MUST_CHECK;
 /* Maps what a member has sent. */

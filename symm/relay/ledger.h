@@ -20,8 +20,8 @@
  * When a host is gone, the hosts below it have lost their path to the root. On a host whose
  * leader has not all bytes, the exchange fails: the root cannot have sent GO. On a host whose
  * leader has all, the relay asks the root itself, by HAVE, past the hosts in between. If the
- * root's host is gone nobody can be asked: then a leader may fail although others have left with
- * GO. The team that those made has a host that is gone.
+ * root's host is gone, no relay knows: then a leader may fail although others have left with GO.
+ * The team that those made has a host that is gone.
  *
  * A relay may die, or its rank may finalize, in the midst of exchanges of others. The next relay of
  * its host begins with an empty ledger. Leaders send PART (and HAVE) again, children UP (and

@@ -38,9 +38,9 @@ struct cell {
     struct symm_slots taken;
 };
 
-/* What is kept of the last call. */
+/* What the team keeps of its last symm_team_shrink. */
 struct symm_shrunk {
-    uint32_t version; /* of the own cell */
+    uint32_t version; /* of this rank's cell */
     struct decision decision;
 };
 
