@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "util/clock.h"
@@ -193,13 +192,6 @@ static void check_config(const struct symm_nccl_config *config, int size, int ra
         fake_nccl_die("%s with no current device", symbol);
 }
 
-static void pause_shortly(void)
-{
-    const struct timespec moment = {.tv_nsec = 100000};
-
-    nanosleep(&moment, NULL);
-}
-
 static bool is_ready(struct fake_comm *comm)
 {
     return atomic_load(&comm->shared->attached) == comm->size && !comm->hangs &&
@@ -240,7 +232,7 @@ static int attach(void **made, const char *path, int rank, int size,
         atomic_fetch_add(&comm->shared->attached, 1);
     if (blocks) {
         while (!is_ready(comm))
-            pause_shortly();
+            symm__sleep(FAKE_NCCL_PAUSE);
         comm->state = FAKE_READY;
     }
     *made = comm;
@@ -279,7 +271,7 @@ static bool meet_split(struct fake_comm *comm, uint64_t number, bool taken)
         while (atomic_load(taken ? &split->taken : &split->given) < number) {
             if (atomic_load(&comm->abort))
                 return false;
-            pause_shortly();
+            symm__sleep(FAKE_NCCL_PAUSE);
         }
     }
     return true;
@@ -378,7 +370,7 @@ static void wait_for_none(atomic_int *count, const atomic_bool *until,
     for (int i = 0; atomic_load(count) > 0 && !(until && atomic_load(until)); i++) {
         if (i > 10000 * SECONDS)
             fake_nccl_die("%s: operations do not end", symbol);
-        pause_shortly();
+        symm__sleep(FAKE_NCCL_PAUSE);
     }
 }
 
@@ -543,7 +535,7 @@ static void meet_window(struct fake_comm *comm, size_t bytes)
                 fake_nccl_die("ncclCommWindowRegister: rank %d does not come", r);
             if (atomic_load(&comm->abort))
                 return;
-            pause_shortly();
+            symm__sleep(FAKE_NCCL_PAUSE);
         }
         if (atomic_load(&shared->window[r].made) == number &&
             shared->window[r].bytes != bytes)

@@ -41,6 +41,7 @@
 #define FAKE_API       __attribute__((visibility("default")))
 #define FAKE_RANKS     72
 #define FAKE_BOX_BYTES 16384
+#define FAKE_NCCL_PAUSE 1e-4 /* seconds between two polls */
 
 /* Calls of this function in this process so far. */
 FAKE_API uint64_t fake_nccl_calls(const char *symbol);

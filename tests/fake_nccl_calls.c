@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "util/clock.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of counts */
 static struct {
@@ -79,13 +80,11 @@ int fake_nccl_stuck(void)
 
 void fake_nccl_hold(const char *symbol, int rank, const atomic_bool *until)
 {
-    const struct timespec moment = {.tv_nsec = 1000000};
-
     if (!fake_nccl_named("FAKE_NCCL_STUCK", symbol, rank))
         return;
     atomic_fetch_add(&stuck, 1);
     while (!until || !atomic_load(until))
-        nanosleep(&moment, NULL);
+        symm__sleep(1e-3);
     atomic_fetch_sub(&stuck, 1);
 }
 

@@ -9,7 +9,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "util/clock.h"
 
 void fake_work_add(struct fake_work *work, struct fake_transfer transfer)
 {
@@ -117,12 +118,10 @@ static int advance(struct fake_work *work, bool *moved)
 
 static void pause_a_moment(int *idle)
 {
-    const struct timespec moment = {.tv_nsec = 100000};
-
     if (++*idle < 100)
         sched_yield();
     else
-        nanosleep(&moment, NULL);
+        symm__sleep(FAKE_NCCL_PAUSE);
 }
 
 static void move(struct fake_work *work)

@@ -10,7 +10,6 @@
 #include <cuda.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/cuda_launch.h"
 #include "util/clock.h"
@@ -30,13 +29,6 @@ struct launched {
     uint32_t here[BLOCKS_MOST]; /* set by a block that is resident, which then awaits */
     uint32_t gate[BLOCKS_MOST];
 };
-
-static void pause_a_moment(void)
-{
-    const struct timespec moment = {.tv_nsec = 100000};
-
-    nanosleep(&moment, NULL);
-}
 
 static bool is_resident(const struct launched *l)
 {
@@ -59,7 +51,7 @@ static void *run(void *arg)
     struct launched *l = arg;
 
     while (!is_resident(l) && !atomic_load(&l->comm->abort))
-        pause_a_moment();
+        symm__sleep(FAKE_NCCL_PAUSE);
     fake_work_run(l->work);
     for (uint32_t b = 0; b < l->blocks; b++)
         __atomic_store_n(&l->gate[b], 1, __ATOMIC_RELEASE);
@@ -69,9 +61,7 @@ static void *run(void *arg)
 
 static void CUDA_CB come_late(void *seconds)
 {
-    const struct timespec span = symm__timespec(strtod(seconds, NULL));
-
-    nanosleep(&span, NULL);
+    symm__sleep(strtod(seconds, NULL));
 }
 
 static CUfunction kernel_of(struct fake_comm *comm)
@@ -138,7 +128,7 @@ void fake_nccl_launch_kernel(void *stream, struct fake_work *work, const char *w
         const double until = symm__now() + EARLY_MOST;
 
         while (!atomic_load(&l->comm->abort) && symm__now() < until && !is_resident(l))
-            pause_a_moment();
+            symm__sleep(FAKE_NCCL_PAUSE);
     }
     drop(l);
 }
