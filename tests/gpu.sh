@@ -3,7 +3,7 @@
 #
 # gpu.sh - runs every test that needs GPUs on the GPUs of this machine.
 #
-#   tests/gpu.sh [--build DIR] [--calls N] [--log DIR]
+#   tests/gpu.sh [--build DIR] [--calls N] [--log DIR] [--only REGEX]
 #
 # Runs the cuda_ suites with every number of ranks up to the number of GPUs, as processes and
 # as threads, and with NCCL as the engine; kills ranks in all phases of a job; replays the
@@ -11,24 +11,25 @@
 # with up to 8 ranks that share the GPUs, and with planted bugs, which it must detect;
 # all_reduce_norm of random shapes; gpu_fence; exchanges of a program's own kernels;
 # compute-sanitizer on small runs; PyTorch and Triton if python3 has them. DIR must hold a build
-# for this machine (default build). The last line is "N passed, N failed, N skipped". Exit status
-# 77 without a GPU.
+# for this machine (default build). --only runs the checks whose names match. The last line is
+# "N passed, N failed, N skipped". Exit status 77 without a GPU.
 
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 1
-build=build calls=100000 log=
+build=build calls=100000 log='' only=''
 while [ $# -gt 1 ]; do
     case $1 in
     --build) build=$2 ;;
     --calls) calls=$2 ;;
     --log) log=$2 ;;
+    --only) only=$2 ;;
     *) break ;;
     esac
     shift 2
 done
 if [ $# -gt 0 ]; then
-    echo "usage: tests/gpu.sh [--build DIR] [--calls N] [--log DIR]" >&2
+    echo "usage: tests/gpu.sh [--build DIR] [--calls N] [--log DIR] [--only REGEX]" >&2
     exit 2
 fi
 gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l)
@@ -47,6 +48,7 @@ passed=0 failed=0 skipped=0
 check() {
     local name=$1 seconds=$2 begin status took
     shift 2
+    [[ $name =~ $only ]] || return 0
     begin=$(date +%s%N)
     timeout --kill-after 5 "$seconds" "$@" >"$log/$name.log" 2>&1 </dev/null
     status=$?
