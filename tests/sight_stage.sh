@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # sight_stage.sh - sourced by the tests of tools that look at running jobs: a folder that goes when
-# the test ends, and jobs of four by sight_program, of which nothing is left then.
+# the test ends, and jobs of four by $program, of which nothing is left then.
 
 set -u
 bin=${BUILD_DIR:?}/bin
@@ -16,7 +16,7 @@ done
 folder=$(mktemp -d)
 export SYMM_RUNTIME_DIR=$folder LC_ALL=C SYMM_TIMEOUT=60 SYMM_INIT_TIMEOUT=60
 # shellcheck disable=SC2034
-failed=0 run= pids=()
+failed=0 run= pids=() program=sight_program
 touch "$folder/out" "$folder/err" "$folder/pids" "$folder/said"
 trap 'stop; rm -rf "$folder"' EXIT
 
@@ -24,7 +24,7 @@ trap 'stop; rm -rf "$folder"' EXIT
 start() {
     local line rank
     : >"$folder/pids" # before the shell behind & does so: the last job's are no longer there
-    "$bin/symmrun" -n 4 -- "$bin/sight_program" "$1" >"$folder/pids" 2>"$folder/said" &
+    "$bin/symmrun" -n 4 -- "$bin/$program" "$1" >"$folder/pids" 2>"$folder/said" &
     run=$!
     for _ in $(seq 400); do
         [ "$(grep -c . "$folder/pids")" = 4 ] && break

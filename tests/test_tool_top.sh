@@ -103,6 +103,29 @@ until_seen "^ rank 3 at signal_wait 'flag' \(world\): by rank 1, for "
 seen "^ 1 [0-9]+ [a-z ]+ - [0-9.]+m?s rank 3 world running signal_wait 'flag', signal 7, with rank 3, number 2\$"
 stop
 
+# ---- In replays of a graph, which run no code of the host ----------------------------------
+
+if [ -e "$BUILD_DIR/lib/libfake_cuda.so" ]; then
+    mkdir "$folder/kernels"
+    for file in "$SOURCE_DIR"/kernels/cuda/*.cu; do # the fake driver wants modules by their looks
+        printf '\x50\xed\x55\xba\1\0\0\0\0\0\0\0\0\0\0\0' \
+            >"$folder/kernels/$(basename "$file" .cu).fatbin"
+    done
+    program=graph_program
+    export SYMM_SIGHT=1 SYMM_BACKEND=cuda SYMM_CUDA_LIBRARY="$BUILD_DIR/lib/libfake_cuda.so" \
+        FAKE_CUDA_DEVICES=4 SYMM_KERNELS="$folder/kernels"
+    start loop
+    until_seen "^ 2 [0-9]+ .*captured all_reduce 'layer 2' 32 bytes .*, the device has ended call [1-9]"
+    kill -STOP "${pids[2]}" || fail 'rank 2 cannot be stopped'
+    until_seen "^ rank 2, which is stopped, at all_reduce 'layer [0-2]' \\(world\\): by rank 0, rank 1 and rank 3, for "
+    for rank in 0 1 3; do
+        seen "^ $rank [0-9]+ [a-z ]+ - [0-9.]+m?s rank 2 world waiting: all_reduce 'layer [0-2]'"
+    done
+    kill -CONT "${pids[2]}"
+    stop
+    unset SYMM_SIGHT SYMM_BACKEND
+fi
+
 # ---- The command line ------------------------------------------------------------------
 
 "$bin/symm-top" --nonsense >"$folder/out" 2>"$folder/err"

@@ -29,7 +29,8 @@ fail() {
     failed=1
 }
 
-# job RANKS ENV... -- ARGUMENTS: runs trace_program; what has to be in the traces goes to wanted.
+program=trace_program
+# job RANKS ENV... -- ARGUMENTS: runs $program; what has to be in the traces goes to wanted.
 job() {
     local ranks=$1 variables=()
     shift
@@ -40,7 +41,7 @@ job() {
     shift
     rm -rf "$folder/trace"
     env SYMM_RUNTIME_DIR="$folder" SYMM_BACKEND=host SYMM_TRACE="$folder/trace/" \
-        "${variables[@]}" "$bin/symmrun" -n "$ranks" --no-prefix "$bin/trace_program" "$@" \
+        "${variables[@]}" "$bin/symmrun" -n "$ranks" --no-prefix "$bin/$program" "$@" \
         >"$folder/out" 2>"$folder/err"
     status=$?
     sort "$folder/out" >"$folder/wanted"
@@ -188,6 +189,19 @@ if [ -e "$BUILD_DIR/lib/libfake_cuda.so" ]; then
     grep -q '"name": "device: team 0, channel 0"' "$folder"/trace/*rank0.json ||
         fail "CUDA: no row of the channel"
     merge && merged "CUDA"
+
+    # Calls in a graph are slices where they are captured; replays make none, and are counted.
+    program=graph_program
+    job 2 SYMM_BACKEND=cuda SYMM_CUDA_LIBRARY="$BUILD_DIR/lib/libfake_cuda.so" SYMM_SIGHT=1 \
+        FAKE_CUDA_DEVICES=2 SYMM_KERNELS="$folder/kernels" -- eager=50 replays=40
+    [ "$status" = 0 ] || fail "a graph: the program: $(cat "$folder/err")"
+    slices none
+    same "a graph"
+    for state in "launched 100" "captured 6"; do
+        [ "$(cat "$folder"/trace/*.json | grep -c "\"state\": \"${state% *}\"")" = "${state#* }" ] ||
+            fail "a graph: not $state"
+    done
+    merge && merged "a graph"
 fi
 
 exit $failed

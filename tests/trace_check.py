@@ -97,8 +97,10 @@ def check_ends(events):
         numbers = [e["args"]["number"] for e in own if e.get("cat") == "call"]
         if len(set(numbers)) != len(numbers):
             refuse(f"rank {rank} has a call twice")
+        # A captured call has no step of its own: its replays have.
         steps = [(e["args"]["team"], e["args"]["channel"], e["args"]["epoch"]) for e in own
-                 if e.get("cat") == "call" and "algorithm" in e["args"]]
+                 if e.get("cat") == "call" and "algorithm" in e["args"]
+                 and e["args"]["state"] != "captured"]
         if len(set(steps)) != len(steps) or any(step[2] == 0 for step in steps):
             refuse(f"rank {rank} has two calls of one step, or a call of none")
 
