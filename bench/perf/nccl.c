@@ -179,9 +179,10 @@ int perf_nccl_version(const struct perf_nccl *nccl)
     return nccl->version;
 }
 
-void *perf_nccl_input(const struct perf_nccl *nccl)
+void perf_nccl_buffers(const struct perf_nccl *nccl, char **send, char **receive)
 {
-    return nccl->buffers[0];
+    *send = nccl->buffers[0] ? nccl->buffers[0] : *send;
+    *receive = nccl->buffers[1] ? nccl->buffers[1] : *receive;
 }
 
 /* ncclDataType_t. Integers of 16 bits are only moved: as float16, bit for bit. */
@@ -236,8 +237,7 @@ bool perf_nccl_does(const struct perf_case *test)
 symm_status perf_nccl_call(struct perf_nccl *nccl, const struct perf_case *test,
                            void *stream)
 {
-    char *in = nccl->buffers[0] ? nccl->buffers[0] : test->send;
-    char *out = nccl->buffers[1] ? nccl->buffers[1] : test->receive;
+    char *in = test->send, *out = test->receive;
     int type = type_of(test->dtype), op = op_of(test->op), result;
 
     switch (test->kind) {

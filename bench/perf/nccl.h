@@ -18,8 +18,8 @@ struct perf_nccl;
 struct perf_nccl *perf_nccl_open(const struct perf_job *job, bool window, size_t bytes);
 void perf_nccl_close(struct perf_nccl *nccl);        /* NULL is allowed */
 int perf_nccl_version(const struct perf_nccl *nccl); /* 22809 */
-/* The input of NCCL's calls; NULL: the input of libsymm's. */
-void *perf_nccl_input(const struct perf_nccl *nccl);
+/* Replaces the buffers of libsymm's calls by those of NCCL's, where it has its own. */
+void perf_nccl_buffers(const struct perf_nccl *nccl, char **send, char **receive);
 /* False: the case reduces, and NCCL lacks its dtype or op; perf_nccl_call must not be called. */
 bool perf_nccl_does(const struct perf_case *test);
 /* One call, out of place, on the stream; a put is a send and a receive in one group.

@@ -31,6 +31,15 @@ struct runner {
 
 /* ---- One cell -------------------------------------------------------------------- */
 
+/* A call by libsymm, or by NCCL. */
+static symm_status issue(void *arg)
+{
+    const struct runner *runner = arg;
+
+    return runner->nccl ? perf_nccl_call(runner->nccl, &runner->test, runner->stream)
+                        : perf_case_call(&runner->test);
+}
+
 /* On a GPU a call is over when its stream is idle. */
 static symm_status finish_call(const struct runner *runner)
 {
@@ -59,7 +68,7 @@ static symm_status one_call(struct runner *runner, int phase, double *elapsed)
     if (status != SYMM_OK)
         return status;
     double begin = perf_now();
-    status = perf_case_call(test);
+    status = issue(runner);
     if (status == SYMM_OK && runner->job->gpu)
         status = finish_call(runner);
     *elapsed = perf_now() - begin;
@@ -107,15 +116,6 @@ static symm_status run_timed(struct runner *runner, int warmup, int iterations,
 }
 
 /* ---- Calls in a graph ------------------------------------------------------------ */
-
-/* A call by libsymm, or by NCCL. */
-static symm_status issue(void *arg)
-{
-    const struct runner *runner = arg;
-
-    return runner->nccl ? perf_nccl_call(runner->nccl, &runner->test, runner->stream)
-                        : perf_case_call(&runner->test);
-}
 
 static symm_status time_graph(struct runner *runner, int warmup, int iterations)
 {
@@ -176,6 +176,8 @@ static symm_status combine(struct runner *runner, struct perf_cell *cell)
     cell->alg_bw =
         cell->stats.p50 > 0 ? (double)test->size / cell->stats.p50 * 1e-3 : 0;
     cell->bus_bw = cell->alg_bw * perf_case_bus_factor(test);
+    if (runner->options->checks == 0 || !perf_kind_has_size(test->kind))
+        cell->wrong = -1;
     cell->present = status == SYMM_OK;
     return status;
 }
@@ -197,38 +199,30 @@ static symm_status run_cell(struct runner *runner, bool in_place,
     const char *explain = symm_explain(runner->job->world);
     snprintf(cell->explain, sizeof cell->explain, "%s", explain ? explain : "");
     status = combine(runner, cell);
-    if (runner->options->checks == 0 || !perf_kind_has_size(test->kind))
-        cell->wrong = -1;
     cell->wire_bw = cell->alg_bw * perf_case_wire_factor(test, cell->explain);
     return status;
 }
 
-/* NCCL's time for the same call, by graph or one by one. */
+/* NCCL's time for the same call, by the same method: in a graph, or one by one, with the same work
+ * between the calls, which leaves the ranks as far apart. */
 static symm_status run_other(struct runner *runner, struct perf_cell *cell)
 {
     struct perf_case *test = &runner->test;
-    symm_status status = SYMM_OK;
-    void *input = perf_nccl_input(runner->nccl);
+    char *const own[] = {test->send, test->receive};
+    symm_status status;
 
     begin_cell(runner, false, cell);
+    perf_nccl_buffers(runner->nccl, &test->send, &test->receive);
     perf_case_fill(test, 0);
-    if (input && perf_job_copy(runner->job, input, test->send, test->in_bytes))
-        return SYMM_ERR_SYSTEM;
+    status = runner->options->graph
+                 ? time_graph(runner, cell->warmup, cell->iterations)
+                 : run_timed(runner, cell->warmup, cell->iterations, &cell->wrong);
+    test->send = own[0];
+    test->receive = own[1];
+    if (status == SYMM_OK)
+        status = combine(runner, cell);
     if (runner->options->graph)
-        status = time_graph(runner, cell->warmup, cell->iterations);
-    for (int i = -cell->warmup;
-         !runner->options->graph && i < cell->iterations && status == SYMM_OK; i++) {
-        double begin = perf_now();
-        status = issue(runner);
-        if (status == SYMM_OK)
-            status = finish_call(runner);
-        if (i >= 0)
-            runner->times[i] = perf_now() - begin;
-    }
-    if (status != SYMM_OK)
-        return status;
-    status = combine(runner, cell);
-    cell->wrong = -1;
+        cell->wrong = -1; /* not looked at */
     return status;
 }
 
