@@ -335,6 +335,9 @@ class Allocator : public sm::SymmetricMemoryAllocator {
     rendezvous(void *ptr, const std::optional<std::string> &group) override
     {
         size_t offset = 0;
+
+        if (!is_ours(ptr)) // torch's operators ask so, and take a workspace then
+            return nullptr;
         auto mapping = memory_mapping(ptr, group, &offset);
 
         return c10::make_intrusive<Memory>(std::move(mapping), offset);
