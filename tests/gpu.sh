@@ -10,9 +10,10 @@
 # shipped programs; runs the torture program under symmrun (N calls, default 100000), also
 # with up to 8 ranks that share the GPUs, and with planted bugs, which it must detect;
 # all_reduce_norm of random shapes; gpu_fence; exchanges of a program's own kernels;
-# compute-sanitizer on small runs; PyTorch and Triton if python3 has them. DIR must hold a build
-# for this machine (default build). --only runs the checks whose names match. The last line is
-# "N passed, N failed, N skipped". Exit status 77 without a GPU.
+# compute-sanitizer on small runs; PyTorch and Triton if python3 has them; PyTorch's own suite of
+# symmetric memory if SYMM_TORCH_SUITE is its file (tests/python/torch/symm_mem_suite.py says
+# which). DIR must hold a build for this machine (default build). --only runs the checks whose names
+# match. The last line is "N passed, N failed, N skipped". Exit status 77 without a GPU.
 
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -173,11 +174,17 @@ for what in tests/python/gpu_cupy.py tests/python/gpu_numba.py tests/python/jax/
         SYMM_OVERSUBSCRIBE=$((gpus == 1)) "$bin/symmrun" -n 2 -- python3 "$what"
 done
 if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
-    for what in tests/python/torch/gpu_{backend,capture,engines,norm,symmetric_memory}.py \
+    for what in tests/python/torch/gpu_{against_nccl,backend,capture,engines,norm}.py \
+        tests/python/torch/gpu_symmetric_memory.py \
         tests/python/torch/plan_program.py symm/python/examples/llama_decode.py; do
         check "torch_$(basename "$what" .py)" 400 env PYTHONPATH="$root/$build/python" \
             SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 "$what"
     done
+    [ -z "${SYMM_TORCH_SUITE-}" ] ||
+        check torch_symm_mem_suite 230 env PYTHONPATH="$root/$build/python" \
+            python3 tests/python/torch/symm_mem_suite.py "$SYMM_TORCH_SUITE"
+    check inductor_lowering 230 env PYTHONPATH="$root/$build/python" \
+        python3 bench/inductor_lowering.py
     check torch_fused_norm 400 env PYTHONPATH="$root/$build/python" \
         SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
         symm/python/examples/fused_norm.py compile
