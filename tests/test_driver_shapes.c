@@ -221,9 +221,13 @@ static void test_rows(void **unused)
     assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
     assert_int_equal(shape.blocks, 1);
     assert_int_equal(shape.threads, 512 + 32);
+    query.rows = 128; /* two a block: with one there are not enough blocks */
+    assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+    assert_int_equal(shape.blocks, 64);
     query.rows = 2048;
     query.hidden = 4096;
     assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+    assert_int_equal(shape.blocks, 114); /* 18 rows each, the last one 14 */
     assert_string_equal(kernel.name, "symm_all_reduce_norm_lamport_bfloat16_n2");
     assert_string_equal(kernel.module, "all_reduce_norm");
     query.hidden = SYMM_NORM_MAX_HIDDEN + 1;

@@ -521,15 +521,20 @@ static uint32_t row_threads(uint64_t packets, uint32_t most)
     return (uint32_t)divide_up(divide_up(packets, each), WARP) * WARP;
 }
 
-/* A block for each of `rows`, and more groups in a block when there are no more blocks. */
+/*
+ * A block for each of `rows`, and more groups in a block when there are no more blocks. If rows are
+ * still more than groups, each group has as many as the next one, or one less: a grid of all blocks
+ * would wait for the few that have one more.
+ */
 static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
                            uint32_t width, uint32_t most, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(query, rows, 1, SYMM_DEVICE_BLOCKS);
     const uint64_t groups = least(divide_up(rows > 0 ? rows : 1, blocks), most / width);
+    const uint64_t turns = divide_up(rows > 0 ? rows : 1, groups * blocks);
 
     shape->threads = (uint32_t)groups * width;
-    shape->blocks = blocks_for(query, rows, (uint32_t)groups, blocks);
+    shape->blocks = blocks_for(query, rows, (uint32_t)(groups * turns), blocks);
     return (uint32_t)groups;
 }
 
