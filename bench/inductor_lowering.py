@@ -80,8 +80,8 @@ class Rank:
             import symm.torch
 
             symm.torch.enable_symmetric_memory()
-        else:
-            symm_mem.set_backend(backend)
+        else:  # torch's default; set_backend does not know a default by its name
+            assert symm_mem.get_backend(self.device) in (None, backend)
         dist.init_process_group("nccl" if on_cuda else "gloo", init_method=f"file://{store}",
                                 rank=rank, world_size=options.ranks,
                                 **({"device_id": self.device} if on_cuda else {}))

@@ -32,7 +32,8 @@ CALLS = 64
 COUNTS = (8192, 65536, 524288, 1 << 20)  # bfloat16: 16 KiB to 2 MiB
 BIG = 16 << 20  # elements of a tensor that has a segment of torch's pool to itself
 SECONDS = 60  # for replays of ranks that share a GPU
-PAIRS, RATIO = 7, 1.03
+# Each kernel by the table of pointers loads its entry before it arrives: 0.4 us a call on H100s.
+PAIRS, RATIO, POINTERS_RATIO = 7, 1.03, 1.05
 
 
 class Job:
@@ -206,7 +207,8 @@ def test_time(job):
         job.say(f"{CALLS} all-reduces of {algorithm or 'any algorithm'} ({how}): {one:.1f} us on "
                 f"plain tensors, {other:.1f} on symmetric ones, ratio {ratio:.3f}"
                 + (" (ranks share a GPU: not judged)" if job.shares else ""))
-        assert job.shares or ratio <= RATIO, (algorithm, pairs)
+        limit = POINTERS_RATIO if how == "pointers" else RATIO
+        assert job.shares or ratio <= limit, (algorithm, pairs)
 
 
 # ---- Errors ------------------------------------------------------------------------------
