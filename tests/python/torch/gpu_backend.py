@@ -142,6 +142,18 @@ def test_point_to_point(device):
     assert (y == before).all()
 
 
+def test_device(device):
+    """A group whose first call comes while another device is the current one."""
+    count = 1 if ON_CPU else torch.cuda.device_count()
+    if count < 2:
+        return
+    group = dist.new_group(backend="symm")
+    with torch.cuda.device((device.index + 1) % count):
+        x = torch.ones(1000, device=device)
+        dist.all_reduce(x, group=group)
+    assert (x == dist.get_world_size()).all()
+
+
 def time_all_reduce(device):
     for count in (2, 4096, 1 << 20):
         x = torch.zeros(count, device=device)
@@ -162,7 +174,8 @@ def main():
     gloo = dist.new_group(backend="gloo")
     tests = ((test_collectives, (device, gloo)), (test_streams, (device,)),
              (test_graph, (device,)), (test_ddp, (device, gloo)),
-             (time_all_reduce, (device,)), (test_point_to_point, (device,)))
+             (test_device, (device,)), (time_all_reduce, (device,)),
+             (test_point_to_point, (device,)))
     for test, arguments in tests:
         begin = time.time()
         test(*arguments)

@@ -30,7 +30,7 @@ class Backend : public c10d::Backend {
     // Runs what is queued and ends this backend's threads. Collectives and sends may follow.
     void end_threads();
     // The context for CUDA or CPU tensors; the first call for CUDA is collective.
-    std::shared_ptr<Job> job(bool is_cuda);
+    std::shared_ptr<Job> job(c10::Device device);
 
     using WorkPtr = c10::intrusive_ptr<c10d::Work>;
     using Tensors = std::vector<at::Tensor>;
@@ -84,7 +84,7 @@ class Backend : public c10d::Backend {
     WorkPtr point_to_point(symm_p2p_kind kind, Tensors &tensors, int peer, int tag);
     WorkPtr stream_point_to_point(const symm_p2p_op &op, const at::Tensor &tensor);
     WorkPtr run_batch();
-    std::shared_ptr<Job> &job_at(bool is_cuda); // with jobs_mutex_
+    std::shared_ptr<Job> &job_at(c10::Device device); // with jobs_mutex_
     Job &job_of(const at::Tensor &tensor);
     Place place_of(const at::Tensor &tensor, Milliseconds timeout);
     // Runs body(place) in the group's order and makes its work.

@@ -4,6 +4,8 @@
 
 #include "memory.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 namespace symm_torch {
 
 std::vector<Bracket> brackets(c10d::Backend *backend, const std::string &name)
@@ -11,7 +13,8 @@ std::vector<Bracket> brackets(c10d::Backend *backend, const std::string &name)
     std::vector<Bracket> result;
 
     if (auto *ours = dynamic_cast<Backend *>(backend)) {
-        std::shared_ptr<Job> job = ours->job(true);
+        const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
+        std::shared_ptr<Job> job = ours->job(cuda.getDevice());
         symm_team *team = job->team();
 
         result.emplace_back(std::move(job), team);

@@ -41,7 +41,7 @@ void end_backends()
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout)
     : c10d::Backend(rank, size), store_(std::move(store)), timeout_(timeout),
-      host_(std::make_shared<Job>("host", store_, rank, size, timeout)),
+      host_(std::make_shared<Job>(at::kCPU, store_, rank, size, timeout)),
       lane_(std::make_shared<Lane>()), messages_(std::make_shared<Messages>(host_->team()))
 {
     init();
@@ -115,21 +115,21 @@ void Backend::abort()
             (void)symm_team_abort((*job)->team(), "its process group was aborted");
 }
 
-std::shared_ptr<Job> &Backend::job_at(bool is_cuda)
+std::shared_ptr<Job> &Backend::job_at(c10::Device device)
 {
-    std::shared_ptr<Job> &job = is_cuda ? cuda_ : host_;
+    std::shared_ptr<Job> &job = device.is_cuda() ? cuda_ : host_;
 
     TORCH_CHECK(lane_, "symm: the process group has been shut down");
     if (!job)
-        job = std::make_shared<Job>("cuda", store_, getRank(), getSize(), timeout_);
+        job = std::make_shared<Job>(device, store_, getRank(), getSize(), timeout_);
     return job;
 }
 
-std::shared_ptr<Job> Backend::job(bool is_cuda)
+std::shared_ptr<Job> Backend::job(c10::Device device)
 {
     const std::lock_guard<std::mutex> lock(jobs_mutex_);
 
-    return job_at(is_cuda);
+    return job_at(device);
 }
 
 Job &Backend::job_of(const at::Tensor &tensor)
@@ -138,7 +138,7 @@ Job &Backend::job_of(const at::Tensor &tensor)
 
     TORCH_CHECK(tensor.is_cuda() || tensor.is_cpu(), "symm: tensors on ", tensor.device(),
                 " are not supported");
-    return *job_at(tensor.is_cuda());
+    return *job_at(tensor.device());
 }
 
 Backend::Place Backend::place_of(const at::Tensor &tensor, Milliseconds timeout)

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/utils/pybind.h>
 
 namespace symm_torch {
@@ -61,9 +63,12 @@ int allgather(void *arg, const void *in, size_t bytes, void *out)
 
 } // namespace
 
-Job::Job(const char *backend, const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+Job::Job(c10::Device device, const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
          Milliseconds timeout)
 {
+    const bool is_cuda = device.is_cuda();
+    const char *const backend = is_cuda ? "cuda" : "host";
+    const c10::OptionalDeviceGuard guard(is_cuda ? std::make_optional(device) : std::nullopt);
     Exchange exchange = {store, std::string("symm/") + backend, rank, size, timeout, ""};
     symm_bootstrap bootstrap = {sizeof(bootstrap), allgather, &exchange};
     symm_config config = {};
@@ -75,6 +80,11 @@ Job::Job(const char *backend, const c10::intrusive_ptr<c10d::Store> &store, int 
     config.rank = rank;
     config.bootstrap = &bootstrap;
     config.timeout = config.init_timeout = seconds(timeout);
+    if (is_cuda) { // symm_init takes the device of the current context: a query makes it current
+        const c10::impl::VirtualGuardImpl cuda(device.type());
+
+        (void)cuda.queryStream(cuda.getStream(device));
+    }
     status = symm_init(&config, &context_);
     if (status != SYMM_OK && !exchange.error.empty())
         C10_THROW_ERROR(DistBackendError,

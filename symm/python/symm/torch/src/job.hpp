@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -34,8 +35,9 @@ double seconds(Milliseconds timeout);
 // One context of libsymm with the ranks of a process group.
 class Job {
   public:
-    // Collective. backend: "host" or "cuda". The store gets keys "symm/BACKEND/...".
-    Job(const char *backend, const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+    // Collective. device: of this rank's tensors, a CPU or a CUDA one. The store gets keys
+    // "symm/BACKEND/...".
+    Job(c10::Device device, const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
         Milliseconds timeout);
     ~Job();
     Job(const Job &) = delete;

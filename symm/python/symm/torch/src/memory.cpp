@@ -6,7 +6,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -75,7 +74,7 @@ MemoryGroup::MemoryGroup(const std::string &name, c10::Device device)
     rank_ = group->getRank();
     size_ = group->getSize();
     timeout_ = seconds(timeout);
-    job_ = std::make_unique<Job>(device.is_cuda() ? "cuda" : "host", store, rank_, size_, timeout);
+    job_ = std::make_unique<Job>(device, store, rank_, size_, timeout);
 }
 
 bool MemoryGroup::is_current(const c10::intrusive_ptr<c10d::ProcessGroup> &group) const
@@ -90,9 +89,6 @@ MemoryGroupPtr memory_group(const std::string &name, c10::Device device)
     MemoryGroupPtr &group = s.groups[{name, device.type()}];
 
     if (!group || !group->is_current(c10d::resolve_process_group(name))) {
-        const c10::OptionalDeviceGuard guard(device.is_cuda() ? std::make_optional(device)
-                                                              : std::nullopt);
-
         group.reset();
         group = c10::make_intrusive<MemoryGroup>(name, device);
     }
