@@ -8,7 +8,7 @@ torch.compile makes one_shot_all_reduce over symmetric memory of the functional 
 small bfloat16 tensors (torch._inductor.config._collective.auto_select, a group that has
 enable_symm_mem_for_group). Here that is done for 1 + all_reduce(x * w) * 0.5 on libsymm's backend
 of symmetric memory (SYMM) and on torch's own (CUDA). torch has one backend a process: the program
-starts two jobs of --ranks (2) processes each, which take turns.
+starts two jobs of --ranks (2) processes each, which take turns, for each size.
 
     lowered    the compiled function: a kernel, the all-reduce, a kernel
     rest       the compiled function without its all_reduce
@@ -284,46 +284,65 @@ class Job:
             process.wait()
 
 
-def run(options, jobs, folder):
+def prepare(options, jobs, size, end):
+    """Compiles and compares; whether a result was wrong."""
+    wrong = False
+    for job in jobs:  # at once: compilers are on the processor
+        job.begin(size)
+    for job in jobs:
+        answers = job.finish(end)
+        difference = max(answer["difference"] for answer in answers)
+        needed = 2 * options.calls if options.device == "cuda" else 1  # lowered and bare
+        few = job.backend == "SYMM" and min(answer["moved"] for answer in answers) < needed
+        if difference > (0 if options.ranks == 2 else 0.05) or few:
+            print(f"{job.backend} {size} B: WRONG by {difference:g}"
+                  f"{', libsymm has moved nothing' if few else ''}", flush=True)
+            wrong = True
+    return wrong
+
+
+def take_turns(options, jobs, size, end):
+    """A line and a row of figures for each way."""
+    turns = {(job.backend, way): [] for job in jobs for way in WAYS}
+    rows = []
+    for turn in range(options.turns + 1):
+        for way in WAYS:
+            for job in jobs[:: 1 if turn % 2 else -1]:
+                job.begin(size, way)
+                us = max(answer["us"] for answer in job.finish(end))
+                if turn:  # the first one warms up
+                    turns[job.backend, way].append(us)
+    for way in WAYS:
+        ours, theirs = turns["SYMM", way], turns["CUDA", way]
+        rows.append({"bytes": size, "way": way, "SYMM_us": statistics.median(ours),
+                     "CUDA_us": statistics.median(theirs), "turns": [ours, theirs],
+                     "speedup": statistics.median(b / a for a, b in zip(ours, theirs))})
+        print("{bytes:9d} {way:8} {SYMM_us:8.2f} {CUDA_us:8.2f} {speedup:8.2f}".format(**rows[-1]),
+              flush=True)
+    return rows
+
+
+def run(options, folder):
+    """Whether a result was wrong, or too slow. Each size has jobs of its own: Inductor's persistent
+    allocation has one size for the life of a process."""
     end = time.monotonic() + options.limit
     wrong, results = False, []
-    for size in options.sizes:
-        for job in jobs:  # at once: compilers are on the processor
-            job.begin(size)
-        for job in jobs:
-            answers = job.finish(end)
-            difference = max(answer["difference"] for answer in answers)
-            needed = 2 * options.calls if options.device == "cuda" else 1  # lowered and bare
-            few = job.backend == "SYMM" and min(answer["moved"] for answer in answers) < needed
-            if difference > (0 if options.ranks == 2 else 0.05) or few:
-                print(f"{job.backend} {size} B: WRONG by {difference:g}"
-                      f"{', libsymm has moved nothing' if few else ''}", flush=True)
-                wrong = True
-    turns = {(job.backend, size, way): [] for job in jobs for size in options.sizes
-             for way in WAYS}
-    for turn in range(options.turns + 1):
-        for size in options.sizes:
-            for way in WAYS:
-                for job in jobs[:: 1 if turn % 2 else -1]:
-                    job.begin(size, way)
-                    us = max(answer["us"] for answer in job.finish(end))
-                    if turn:  # the first one warms up
-                        turns[job.backend, size, way].append(us)
     print(f"# {'bytes':>7} {'way':8} {'SYMM us':>8} {'CUDA us':>8} {'speedup':>8}")
     for size in options.sizes:
-        for way in WAYS:
-            ours, theirs = (turns[backend, size, way] for backend in ("SYMM", "CUDA"))
-            speedup = statistics.median(b / a for a, b in zip(ours, theirs))
-            row = {"bytes": size, "way": way, "SYMM_us": statistics.median(ours),
-                   "CUDA_us": statistics.median(theirs), "speedup": speedup,
-                   "turns": [ours, theirs]}
-            results.append(row)
-            print(f"{size:9d} {way:8} {row['SYMM_us']:8.2f} {row['CUDA_us']:8.2f} {speedup:8.2f}",
-                  flush=True)
-            if (size, way) == (16384, "lowered") and speedup < options.target:
-                print(f"lowered at {size} B: {speedup:.2f} times as fast; the target is "
-                      f"{options.target}")
-                wrong = True
+        of_size = os.path.join(folder, str(size))
+        os.mkdir(of_size)
+        jobs = [Job(options, backend, of_size) for backend in ("SYMM", "CUDA")]
+        try:
+            wrong |= prepare(options, jobs, size, end)
+            results += take_turns(options, jobs, size, end)
+        finally:
+            for job in jobs:
+                job.kill()
+    for row in results:
+        if (row["bytes"], row["way"]) == (16384, "lowered") and row["speedup"] < options.target:
+            print(f"lowered at 16384 B: {row['speedup']:.2f} times as fast; the target is "
+                  f"{options.target}")
+            wrong = True
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"ranks": options.ranks, "calls": options.calls, "results": results}, file,
@@ -344,15 +363,11 @@ def main():
     folder = tempfile.mkdtemp(prefix="inductor_lowering.")
     subprocess.run([sys.executable, "-c", "import symm.torch; symm.torch.counters()"],
                    timeout=options.limit)  # compiles its C++ part, once
-    jobs = [Job(options, backend, folder) for backend in ("SYMM", "CUDA")]
     try:
-        wrong = run(options, jobs, folder)
+        wrong = run(options, folder)
     except RuntimeError as error:
         print(f"{error} (what the ranks printed: {folder})")
         wrong = True
-    finally:
-        for job in jobs:
-            job.kill()
     return int(wrong)
 
 
