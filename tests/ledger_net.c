@@ -199,9 +199,42 @@ bool ledger_host_lives(int host)
     return false;
 }
 
+/* The rank of that host which went last. */
+static const struct node *last_of(int host)
+{
+    const struct node *last = sim.node[sim.first_of[host]];
+
+    for (int r = sim.first_of[host]; r < sim.first_of[host + 1]; r++)
+        if (sim.node[r]->gone_at > last->gone_at)
+            last = sim.node[r];
+    return last;
+}
+
+/*
+ * No process listens there. The last relay of the host tells its end to the ends that are connected
+ * to it, but to those that have told it theirs; and a connection that was cut may have lost it.
+ */
+static void check_loss(const struct node *n, int host, enum symm_relay_loss loss)
+{
+    const struct node *last = last_of(host);
+
+    if (n->met[host] != last->rank)
+        return;
+    if (loss == SYMM_RELAY_HOST_LEFT && !last->finalized && !n->relay.leaving)
+        ledger_wrong(
+            "rank %d was connected to rank %d, which was killed, and says that "
+            "host %d has finalized",
+            n->rank, last->rank, host);
+    if (loss == SYMM_RELAY_HOST_DIED && !last->killed && !ledger_has(CUTS))
+        ledger_wrong("rank %d was connected to rank %d, which has finalized, and says "
+                     "that host %d has died",
+                     n->rank, last->rank, host);
+}
+
 static void try_again(struct end *e, bool refused)
 {
     struct symm_relay_connection *c = &e->c;
+    enum symm_relay_loss loss;
 
     guest_end(e);
     ledger_close_side(e);
@@ -212,15 +245,15 @@ static void try_again(struct end *e, bool refused)
     c->at = sim.now + c->pause;
     c->pause = fmin(2 * c->pause, 0.1);
     c->refused = refused ? c->refused + 1 : 0;
-    if (c->end != SYMM_RELAY_TO_RELAY &&
-        (c->refused >= REFUSED_MOST || sim.now - c->since > SILENT)) {
-        symm__relay_doom(c);
-        symm__relay_host_gone(&e->owner->relay, c->id,
-                              symm__relay_has_left(&e->owner->relay, c)
-                                  ? SYMM_RELAY_HOST_LEFT
-                              : c->refused >= REFUSED_MOST ? SYMM_RELAY_HOST_DIED
-                                                           : SYMM_RELAY_HOST_SILENT);
-    }
+    if (c->end == SYMM_RELAY_TO_RELAY ||
+        (c->refused < REFUSED_MOST && sim.now - c->since <= SILENT))
+        return;
+    loss = symm__relay_has_left(&e->owner->relay, c->id) ? SYMM_RELAY_HOST_LEFT
+           : c->refused >= REFUSED_MOST                  ? SYMM_RELAY_HOST_DIED
+                                                         : SYMM_RELAY_HOST_SILENT;
+    check_loss(e->owner, c->id, loss);
+    symm__relay_doom(c);
+    symm__relay_host_gone(&e->owner->relay, c->id, loss);
 }
 
 static void begin_try(struct end *e)
@@ -260,6 +293,8 @@ static void open_end(struct end *e)
     e->c.pause = 0.002;
     e->c.refused = 0;
     e->c.since = 0;
+    if (e->c.end == SYMM_RELAY_TO_HOST || e->c.end == SYMM_RELAY_OF_HOST)
+        e->owner->met[e->c.id] = e->other ? e->other->owner->rank : -1;
     symm__relay_opened(&e->owner->relay, &e->c);
 }
 

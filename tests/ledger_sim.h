@@ -86,6 +86,7 @@ struct node {
     uint32_t next[TEAMS_MAX]; /* sequence of each team */
     uint64_t program;         /* its own random numbers */
     uint32_t written;         /* on all boards */
+    int met[RANKS_MAX];       /* by host: the rank whose end was open last; -1: none */
 };
 
 struct sim {

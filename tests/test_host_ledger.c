@@ -16,6 +16,8 @@
  *     long before the deadline;
  *   - no rank is said to have died that was not killed, or to have finalized that did not (where
  *     hosts finalize while others lose connections, the two cannot always be told apart);
+ *   - a relay that was connected to the last relay of a host takes the host for dead only if that
+ *     one was killed (if no connection is lost), for finalized only if it has finalized;
  *   - who is killed is known to have gone wherever a rank still lives, once all is quiet (without
  *     the trouble that gives a reason to fail);
  *   - what one rank that lives has read on a board (relay/board.c) all that live have, once all is
@@ -136,6 +138,14 @@ void symm__relay_doom(struct symm_relay_connection *c)
 bool symm__relay_owes(const struct symm_relay *relay)
 {
     (void)relay;
+    return false;
+}
+
+bool symm__relay_is_adopting(const struct symm_relay *relay)
+{
+    for (const struct guest *guest = sim.guests; guest; guest = guest->next)
+        if (guest->stage == 2 && &guest->to->owner->relay == relay)
+            return true;
     return false;
 }
 
@@ -277,6 +287,8 @@ static void make_node(int rank)
     n->alive = true;
     n->program = ledger_mix(&sim.random);
     n->begin_at = sim.now + ledger_think(n);
+    for (int h = 0; h < sim.hosts; h++)
+        n->met[h] = -1;
     for (int i = 0; i < LOCAL_MAX; i++)
         n->seen[i] = 1e-4 + ledger_latency();
     relay->config =

@@ -684,6 +684,52 @@ static void test_death(void **state)
     }
 }
 
+/* A rank finalizes, and the next one of its host connects to the victim, which is killed at once:
+ * it has died, whichever rank has finalized. */
+static int body_death_after_end(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct side side;
+    int32_t team[2];
+    int code = 0, members = 0;
+
+    PLANE_CHECK(side_open(&side, rank, job, good_key) == 0);
+    if (rank == job->other) {
+        side_close(&side);
+        atomic_store(&job->shared->over, 1);
+        return 0;
+    }
+    PLANE_CHECK(await(&job->shared->over, 1) == 0);
+    for (int r = 0; r < job->ranks; r++)
+        if (r != job->other)
+            team[members++] = r;
+    plane_note(result, allgather(&side, team, 2, job->timeout, &code));
+    PLANE_CHECK(code == 0 && result->status == SYMM_OK);
+    if (rank == job->victim)
+        kill(getpid(), SIGKILL);
+    for (double until = symm__now() + HARNESS_SOON;
+         symm__relay_state(side.relay, job->victim) == SYMM_RELAY_ALIVE;
+         symm__sleep(0.0005))
+        PLANE_CHECK(symm__now() < until);
+    PLANE_CHECK(symm__relay_state(side.relay, job->victim) == SYMM_RELAY_DIED);
+    side_close(&side);
+    return 0;
+}
+
+static void test_death_after_end(void **state)
+{
+    struct job job;
+
+    (void)state;
+    for (int below = 0; below < 2; below++) { /* the victim has the lower host */
+        job_open(&job, below ? "abb" : "aab");
+        job.other = below ? 1 : 0;
+        job.victim = below ? 0 : 2;
+        job_run(&job, body_death_after_end);
+        job_close(&job);
+    }
+}
+
 /* A forked child of a rank that dies does not keep its connections open. */
 static int body_forked(int rank, struct plane_result *result, void *arg)
 {
@@ -1003,6 +1049,7 @@ int main(void)
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_relay_goes),
         cmocka_unit_test(test_death),
+        cmocka_unit_test(test_death_after_end),
         cmocka_unit_test(test_forked_child),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_idle),

@@ -236,6 +236,17 @@ done
 search cycles wrong -DKEEP_OLD
 search cycles wrong -DSAME_NONCE
 
+begin leave
+explore right
+explore right -DA_CONNECTS
+explore_long right -DRANKS=6
+explore_long right -DRANKS=6 -DA_CONNECTS
+for mutant in ANY_LEFT KEEP_CHANGES NO_SETTLE QUIET; do
+    explore wrong "-D$mutant"
+    explore wrong -DA_CONNECTS "-D$mutant"
+done
+explore wrong -DA_CONNECTS -DNO_ADOPT
+
 begin join
 explore right
 explore right -DCUTS=1

@@ -192,9 +192,9 @@ static void try_again(struct symm_relay *relay, struct symm_relay_connection *c,
     if (elsewhere && (c->refused >= REFUSED_MOST || now - c->since > SILENT_SECONDS)) {
         symm__relay_doom(c);
         symm__relay_host_gone(relay, c->id,
-                              symm__relay_has_left(relay, c) ? SYMM_RELAY_HOST_LEFT
-                              : c->refused >= REFUSED_MOST   ? SYMM_RELAY_HOST_DIED
-                                                             : SYMM_RELAY_HOST_SILENT);
+                              symm__relay_has_left(relay, c->id) ? SYMM_RELAY_HOST_LEFT
+                              : c->refused >= REFUSED_MOST       ? SYMM_RELAY_HOST_DIED
+                                                           : SYMM_RELAY_HOST_SILENT);
     }
 }
 
@@ -430,6 +430,18 @@ static const char *hear_guest(void *user, struct symm_guest *at)
         return handshake ? "it did not begin as a rank of this job would"
                          : "it does not know the job's secret";
     }
+}
+
+bool symm__relay_is_adopting(const struct symm_relay *relay)
+{
+    for (size_t i = 0; i < relay->acceptor.count; i++) {
+        const struct symm_relay_guest *guest =
+            (const struct symm_relay_guest *)relay->acceptor.guests[i];
+
+        if (guest->at.fd >= 0 && guest->auth.stage == SYMM_AUTH_FINISH)
+            return true;
+    }
+    return false;
 }
 
 bool symm__relay_accept_begin(struct symm_relay *relay)

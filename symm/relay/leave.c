@@ -2,9 +2,11 @@
 /*
  * leave.c - a rank finalizes, and its host's relay perhaps with it.
  *
- * A relay that finalizes tells the host's neighbours. If no rank of the host listens after that,
- * all have finalized. If no rank listens and none has reported that, all have died. A relay that
+ * A relay that finalizes tells the host's neighbours, also those whose connections it has confirmed
+ * and not counted yet. If no rank of the host listens after that, all have finalized. If no rank
+ * listens, and the last relay was connected and has not reported that, all have died. A relay that
  * begins after a death, and finalizes at once, waits until the neighbours have connected again.
+ * tests/model/leave.pml is the model.
  */
 #include "relay/private.h"
 #include "util/clock.h"
@@ -197,6 +199,8 @@ bool symm__relay_may_stop(struct symm_relay *relay)
         return false;
     if (symm__now() >= relay->leave_by)
         return true;
-    return relay->serving ? !symm__relay_owes(relay) && !symm__relay_is_settling(relay)
-                          : relay->acknowledged;
+    if (!relay->serving)
+        return relay->acknowledged;
+    return !symm__relay_owes(relay) && !symm__relay_is_adopting(relay) &&
+           !symm__relay_is_settling(relay);
 }

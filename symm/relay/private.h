@@ -51,7 +51,6 @@ struct symm_relay_connection {
     int fd;
     int fd_slot;     /* in relay->fds; -1: none */
     bool doomed;     /* to be closed by the sweep */
-    bool after_loss; /* to an end that was lost, and had not sent LEAVE */
     double
         at; /* WAITING: the next try; CONNECTING, ASKED: it is given up; OPEN: since then */
     double pause;  /* before the next try */
@@ -110,8 +109,9 @@ struct symm_relay {
     struct symm_auth_nonces nonces[64]; /* of handshakes, by their sender's number */
     bool untold;       /* the host's relay before this one left so (LEAVE, `reached`) */
     bool *gone, *left; /* [hosts]: no rank is left there; all have finalized */
-    bool *
-        changes; /* [hosts]: its relay has finalized, and the next one has not connected */
+    /* [hosts]: its relay has finalized, or knows that this one does, and no next one has connected:
+     * if no process listens there, all have finalized. */
+    bool *changes;
     bool *met;    /* [hosts]: its relay has been connected, whichever rank's it was */
     bool *silent; /* [hosts], atomic: gone because it does not answer */
     bool any_gone, any_left;
@@ -187,6 +187,8 @@ bool symm__relay_report_cuts(struct symm_relay *relay);
 void symm__relay_connections_close(struct symm_relay *relay);
 /* Does any connection still have something to send? */
 bool symm__relay_owes(const struct symm_relay *relay);
+/* Has this end confirmed a connection that it does not count yet? The other end may count it. */
+bool symm__relay_is_adopting(const struct symm_relay *relay);
 
 /* news.c */
 struct symm_relay_message *symm__relay_plain(enum symm_relay_kind kind, int rank,
@@ -244,12 +246,10 @@ void symm__relay_leave_begin(struct symm_relay *relay);
 /* A connection has opened: sends what its other end must know. */
 void symm__relay_opened(struct symm_relay *relay,
                         struct symm_relay_connection *connection);
-/* A connection that was open since `opened` has closed. */
-void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
-                      double opened);
+/* A connection that was open has closed. */
+void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id);
 /* No process listens at that host: have its ranks finalized, as far as this end can know? */
-bool symm__relay_has_left(const struct symm_relay *relay,
-                          const struct symm_relay_connection *c);
+bool symm__relay_has_left(const struct symm_relay *relay, int host);
 /* Takes a message that has arrived; false: the connection is to be closed. */
 bool symm__relay_hear(struct symm_relay *relay,
                       struct symm_relay_connection *connection,

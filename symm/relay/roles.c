@@ -313,35 +313,32 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
                                 symm__relay_has_successor(relay));
 }
 
-bool symm__relay_has_left(const struct symm_relay *relay,
-                          const struct symm_relay_connection *c)
+bool symm__relay_has_left(const struct symm_relay *relay, int host)
 {
-    /* At a job's end a host that was not connected may have left without this one hearing of
-     * it. */
-    return relay->changes[c->id] || (!c->after_loss && relay->any_left);
+    /* A host that was connected would have sent LEAVE. At a job's end one that never was may have
+     * left without this one hearing of it. */
+    return relay->changes[host] || (!relay->met[host] && relay->any_left);
 }
 
-void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id,
-                      double opened)
+void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id)
 {
-    struct symm_relay_connection *again;
     double now = symm__now();
+    bool of_host = end != SYMM_RELAY_TO_RELAY && end != SYMM_RELAY_OF_RANK;
 
-    if (relay->leaving && end != SYMM_RELAY_TO_RELAY)
+    if (relay->leaving && end != SYMM_RELAY_TO_RELAY) {
+        /* A host closes it after this relay's LEAVE, and then sends none of its own. */
+        if (of_host)
+            relay->changes[id] = true;
         return;
-    if (end != SYMM_RELAY_TO_RELAY && end != SYMM_RELAY_OF_RANK && !relay->gone[id] &&
-        !relay->changes[id])
+    }
+    if (of_host && !relay->gone[id] && !relay->changes[id])
         symm__relay_settle(relay);
     if (end == SYMM_RELAY_TO_RELAY && !relay->serving)
         symm__relay_want(relay, end, id, now + AGAIN_SECONDS);
     else if (end == SYMM_RELAY_TO_HOST && !relay->gone[id])
         symm__relay_want(relay, end, id, now + AGAIN_SECONDS);
     else if (end == SYMM_RELAY_OF_HOST && !relay->gone[id])
-        symm__relay_want(relay, end = SYMM_RELAY_PROBE, id, now + PROBE_SECONDS);
-    again = symm__relay_find(relay, end, id);
-    /* The other end may not have had it yet, and so may have left without telling this one. */
-    if (again)
-        again->after_loss = now - opened >= SYMM_RELAY_EXPECT;
+        symm__relay_want(relay, SYMM_RELAY_PROBE, id, now + PROBE_SECONDS);
 }
 
 void symm__relay_sweep(struct symm_relay *relay)
@@ -352,7 +349,6 @@ void symm__relay_sweep(struct symm_relay *relay)
         struct symm_relay_connection *c = *at;
         enum symm_relay_end end = c->end;
         bool was_open = c->stage == SYMM_RELAY_OPEN;
-        double opened = c->at;
         int id = c->id;
 
         if (!c->doomed) {
@@ -362,7 +358,7 @@ void symm__relay_sweep(struct symm_relay *relay)
         *at = c->next;
         symm__relay_connection_free(relay, c);
         if (was_open) {
-            symm__relay_lost(relay, end, id, opened);
+            symm__relay_lost(relay, end, id);
             at = &relay->connections; /* the list may have changed */
         }
     }
