@@ -730,6 +730,56 @@ static void test_death_after_end(void **state)
     }
 }
 
+/* Hosts b and c make an exchange, then c's relay finalizes. Its next relay need not connect to b,
+ * and is killed: b hears so from the host above. */
+static int body_death_elsewhere(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    const int32_t below[2] = {1, 2}, above[2] = {0, 3};
+    const bool is_below = rank == below[0] || rank == below[1];
+    struct side side;
+    int code = 0;
+
+    PLANE_CHECK(side_open(&side, rank, job, good_key) == 0);
+    if (is_below)
+        plane_note(result, allgather(&side, below, 2, job->timeout, &code));
+    atomic_fetch_add(&job->shared->ready, 1);
+    if (rank == job->other) {
+        PLANE_CHECK(await(&job->shared->ready, job->ranks) == 0);
+        side_close(&side);
+        atomic_store(&job->shared->over, 1);
+        return 0;
+    }
+    PLANE_CHECK(await(&job->shared->over, 1) == 0);
+    side.sequence = 1;
+    if (!is_below)
+        plane_note(result, allgather(&side, above, 2, job->timeout, &code));
+    PLANE_CHECK(code == 0 && result->status == SYMM_OK);
+    if (rank == job->victim)
+        kill(getpid(), SIGKILL);
+    for (double until = symm__now() + HARNESS_SOON;
+         symm__relay_state(side.relay, job->victim) == SYMM_RELAY_ALIVE;
+         symm__sleep(0.0005))
+        PLANE_CHECK(symm__now() < until);
+    PLANE_CHECK(symm__relay_state(side.relay, job->victim) == SYMM_RELAY_DIED);
+    side_close(&side);
+    return 0;
+}
+
+static void test_death_elsewhere(void **state)
+{
+    struct job job;
+
+    (void)state;
+    for (int try = 0; try < 8; try++) {
+        job_open(&job, "abcc");
+        job.other = 2;
+        job.victim = 3;
+        job_run(&job, body_death_elsewhere);
+        job_close(&job);
+    }
+}
+
 /* A forked child of a rank that dies does not keep its connections open. */
 static int body_forked(int rank, struct plane_result *result, void *arg)
 {
@@ -1050,6 +1100,7 @@ int main(void)
         cmocka_unit_test(test_relay_goes),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_after_end),
+        cmocka_unit_test(test_death_elsewhere),
         cmocka_unit_test(test_forked_child),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_idle),

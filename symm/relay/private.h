@@ -33,7 +33,8 @@ enum symm_relay_end {
     SYMM_RELAY_TO_HOST,  /* the relay's, to a lower host */
     SYMM_RELAY_OF_HOST,  /* to the relay, of a higher host, */
     SYMM_RELAY_OF_RANK,  /* of a rank of this host */
-    SYMM_RELAY_PROBE /* to a higher host that was lost: does a process listen there? */
+    /* to a higher host that is not attached to this one, and should be: does a process listen? */
+    SYMM_RELAY_PROBE
 };
 
 enum symm_relay_stage {

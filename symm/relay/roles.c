@@ -337,7 +337,7 @@ void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id)
         symm__relay_want(relay, end, id, now + AGAIN_SECONDS);
     else if (end == SYMM_RELAY_TO_HOST && !relay->gone[id])
         symm__relay_want(relay, end, id, now + AGAIN_SECONDS);
-    else if (end == SYMM_RELAY_OF_HOST && !relay->gone[id])
+    else if (end == SYMM_RELAY_OF_HOST && symm__relay_is_missing(relay, id))
         symm__relay_want(relay, SYMM_RELAY_PROBE, id, now + PROBE_SECONDS);
 }
 
