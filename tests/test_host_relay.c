@@ -496,6 +496,59 @@ static void test_missing(void **state)
     job_close(&job);
 }
 
+/* The victim serves its host, and is stopped: the other rank of its host, which makes the exchange,
+ * names it. */
+static int body_stopped_relay(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct side side;
+    int32_t team[2];
+    int code = 0, members = 0;
+
+    PLANE_CHECK(side_open(&side, rank, job, good_key) == 0);
+    for (int r = 0; r < job->ranks; r++)
+        if (r != job->victim)
+            team[members++] = r;
+    if (rank == job->victim) {
+        atomic_store(&job->shared->go, 1);
+        kill(getpid(), SIGSTOP);
+    } else {
+        PLANE_CHECK(await(&job->shared->go, 2) == 0);
+        plane_note(result, allgather(&side, team, 2, job->timeout, &code));
+        atomic_fetch_add(&job->shared->over, 1);
+    }
+    PLANE_CHECK(await(&job->shared->over, 2) == 0);
+    side_close(&side);
+    return 0;
+}
+
+static void test_stopped_relay(void **state)
+{
+    static const char *const names[] = {
+        "nor by way of rank 0 which one",
+        "nor from rank 0 on host host-a by way of rank 1 which one"};
+    struct job job;
+    int stopped;
+
+    (void)state;
+    for (int below = 0; below < 2; below++) { /* the victim's host has not the root */
+        job_open(&job, below ? "abb" : "aab");
+        job.victim = below ? 1 : 0;
+        job.timeout = 0.5;
+        job_start(&job, body_stopped_relay);
+        assert_int_equal(waitpid(job.plane.pids[job.victim], &stopped, WUNTRACED),
+                         job.plane.pids[job.victim]);
+        atomic_store(&job.shared->go, 2);
+        for (double until = symm__now() + HARNESS_AMPLE;
+             atomic_load(&job.shared->over) < 2 && symm__now() < until;)
+            symm__sleep(0.0005);
+        kill(job.plane.pids[job.victim], SIGCONT);
+        assert_int_equal(plane_wait(&job.plane), 0);
+        assert_error(&job, below ? 2 : 1, SYMM_ERR_TIMEOUT, names[below]);
+        job_close(&job);
+    }
+}
+
 /* ---- Relays that go ------------------------------------------------------------------------- */
 
 enum { KILLED, FINALIZED, STOPPED };
@@ -1097,6 +1150,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_wrong_secret),
         cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_stopped_relay),
         cmocka_unit_test(test_relay_goes),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_death_after_end),

@@ -419,7 +419,8 @@ static symm_status judge(struct job *job, struct watch watch, const char *what,
     if (bad == 0)
         blame(job, "%s fails without a fault: %s", what, symm_last_error());
     else if ((is_strict(job) ||
-              (job->cut && strstr(symm_last_error(), "hosts did not answer"))) &&
+              (job->cut && (strstr(symm_last_error(), "hosts did not answer") ||
+                            strstr(symm_last_error(), "not heard from all hosts")))) &&
              !(starts && status == SYMM_ERR_TIMEOUT) && !is_named(job, named, starts))
         blame(job, "%s names no rank at fault (%#" PRIx64 "): %s", what, bad,
               symm_last_error());

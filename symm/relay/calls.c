@@ -74,19 +74,38 @@ static symm_status too_late(const struct symm_relay *relay,
         relay->config.rank, x->what, symm__now() - x->start);
 }
 
-/* The root of the exchange has not said who is missing: it may be that one. */
+/* The rank that serves this host, as far as this one knows. */
+static int relay_rank(const struct symm_relay *relay)
+{
+    int place = 0;
+
+    while (place < relay->place && relay->hung_up[place])
+        place++;
+    return relay->config.local[place];
+}
+
+/* The root of the exchange has not said who is missing: it may be that one, or the rank by which
+ * this one would hear it. */
 static void name_root(const struct symm_relay *relay,
                       const struct symm_relay_exchange *x, char text[SYMM_ERROR_BYTES])
 {
     const int root = x->leaders[0], host = relay->config.host_of[root];
+    const int by = relay_rank(relay);
+    const bool is_here = host == symm__relay_host(relay);
+    char from[32 + sizeof(relay->config.at[host].name)] = "", way[32] = "";
 
-    if (host != symm__relay_host(relay))
-        snprintf(
-            text, SYMM_ERROR_BYTES,
-            "rank %d has not heard from all hosts in %s within %.3g s, nor from rank "
-            "%d on host %s which one is missing: is a host stopped or cut off?",
-            relay->config.rank, x->what, symm__now() - x->start, root,
-            relay->config.at[host].name);
+    if (is_here && by == relay->config.rank)
+        return;
+    if (!is_here)
+        snprintf(from, sizeof(from), " from rank %d on host %s", root,
+                 relay->config.at[host].name);
+    if (by != relay->config.rank)
+        snprintf(way, sizeof(way), " by way of rank %d", by);
+    snprintf(text, SYMM_ERROR_BYTES,
+             "rank %d has not heard from all hosts in %s within %.3g s, nor%s%s which "
+             "one is missing: is a host%s stopped or cut off?",
+             relay->config.rank, x->what, symm__now() - x->start, from, way,
+             by == relay->config.rank ? "" : " or that rank");
 }
 
 /* Waits until the call is over. The lock is held, and released while `ask` runs. Returns why the
