@@ -287,6 +287,12 @@ static bool was_cut_off(const struct job *job, int rank)
             1);
 }
 
+/* A call may still fail after the end of a cut, when no rank is missing any more. */
+static bool is_cut_now(const struct job *job)
+{
+    return job->cut && sim_now() < job->sim.cut_at + job->sim.cut_seconds;
+}
+
 static uint64_t faulty(const struct job *job)
 {
     uint64_t bits = job->stops;
@@ -419,8 +425,9 @@ static symm_status judge(struct job *job, struct watch watch, const char *what,
     if (bad == 0)
         blame(job, "%s fails without a fault: %s", what, symm_last_error());
     else if ((is_strict(job) ||
-              (job->cut && (strstr(symm_last_error(), "hosts did not answer") ||
-                            strstr(symm_last_error(), "not heard from all hosts")))) &&
+              (is_cut_now(job) &&
+               (strstr(symm_last_error(), "hosts did not answer") ||
+                strstr(symm_last_error(), "not heard from all hosts")))) &&
              !(starts && status == SYMM_ERR_TIMEOUT) && !is_named(job, named, starts))
         blame(job, "%s names no rank at fault (%#" PRIx64 "): %s", what, bad,
               symm_last_error());
