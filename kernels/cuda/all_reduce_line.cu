@@ -35,11 +35,15 @@ template <class LINES, int N> struct line_place {
           index(blockIdx.x * width + threadIdx.x),
           stride(symm_slot_packets<LINES>(args) / N)
     {
-        /* symm_port_settle: computed here, while no thread waits for the counters. */
+        /* symm_port_settle: computed here, while no thread waits for the counters. Of 8 ranks they
+         * do not stay in the registers of sm_80. */
         SYMM_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             to[i] = symm_slot_of<LINES>(args, member(i), 0) + rank * stride + index;
-            symm_port_settle(to[i]);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+            if (N < 8)
+#endif
+                symm_port_settle(to[i]);
         }
         from = symm_slot_of<LINES>(args, rank, 0) + index;
         symm_port_settle(from);
