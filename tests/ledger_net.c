@@ -89,7 +89,7 @@ struct end *ledger_end_of(struct symm_relay_connection *c)
 
 struct end *ledger_end_make(struct node *owner, enum symm_relay_end end, int id)
 {
-    struct end *e = calloc(1, sizeof(*e));
+    struct end *e = ledger_room(sizeof(*e));
 
     e->c.end = end;
     e->c.id = id;
@@ -275,7 +275,7 @@ static void begin_try(struct end *e)
     }
     c->stage = SYMM_RELAY_CONNECTING;
     c->at = sim.now + CONNECT_MOST;
-    guest = calloc(1, sizeof(*guest));
+    guest = ledger_room(sizeof(*guest));
     guest->from = e;
     guest->host = host;
     guest->at = sim.now + ledger_latency_of(c);

@@ -39,8 +39,12 @@ static struct symm_relay_message *say(const struct node *n, const struct team *t
                                       size_t bytes)
 {
     size_t list = ((size_t)team->count * sizeof(int32_t) + 7) & ~(size_t)7;
-    struct symm_relay_message *message = symm__relay_message(kind, list + bytes);
+    const uint64_t lack = sim.lack;
+    struct symm_relay_message *message;
 
+    sim.lack = 0;
+    message = symm__relay_message(kind, list + bytes);
+    sim.lack = lack;
     memset(message->data, 0, list + bytes);
     memcpy(message->data, team->leaders, (size_t)team->count * sizeof(int32_t));
     message->head.tag = team->tag;

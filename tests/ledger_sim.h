@@ -33,8 +33,9 @@ enum trouble { /* bits of a case */
                MISMATCH = 256,
                MEMBERS_LEAVE = 512,
                CROSSED = 1024,
+               LACKS = 2048, /* allocations of the library fail, until all is calm */
 };
-#define HARMFUL (~(unsigned)(CUTS | KILL_RELAYS | LEAVE_EARLY | STOPS))
+#define HARMFUL (~(unsigned)(CUTS | KILL_RELAYS | LEAVE_EARLY | STOPS | LACKS))
 
 struct packet {
     struct packet *next;
@@ -107,6 +108,7 @@ struct sim {
     bool member[RANKS_MAX];
     unsigned long turns;
     bool ending; /* some rank has finalized */
+    uint64_t lack; /* random numbers of LACKS; 0: allocations are the suite's own */
     int verdicts; /* to be sent until the relay that sends the last is killed; 0: none is */
     const char *wrong;
     char why[512];
@@ -125,7 +127,6 @@ double ledger_latency_of(const struct symm_relay_connection *c);
 /* Keeps the first claim that does not hold. */
 void ledger_wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void ledger_wake_at(struct node *n, double at);
-
 struct node *ledger_node_of(struct symm_relay *relay);
 struct end *ledger_end_of(struct symm_relay_connection *c);
 struct end *ledger_end_make(struct node *owner, enum symm_relay_end end, int id);
@@ -139,6 +140,11 @@ void ledger_guests_move(struct node *n);
 void ledger_node_go(struct node *n);
 void ledger_node_kill(struct node *n);
 void ledger_node_leave(struct node *n);
+
+/* ---- test_host_ledger.c ------------------------------------------------------------------- */
+
+/* For the suite's own use: zeroed memory, which is never lacking. */
+void *ledger_room(size_t bytes);
 
 /* ---- ledger_rank.c ------------------------------------------------------------------------ */
 

@@ -48,14 +48,16 @@ static struct symm_relay_board *find_or_make(struct symm_relay *relay, uint64_t 
     return board->cell ? board : NULL;
 }
 
-bool symm__relay_keep_cell(struct symm_relay *relay, struct symm_relay_message *message)
+bool symm__relay_keep_cell(struct symm_relay *relay, struct symm_relay_message *message,
+                           bool *newer)
 {
     const struct symm_relay_head *head = &message->head;
     struct symm_relay_board *board = find_or_make(relay, head->tag);
     struct symm_relay_message **cell = board ? &board->cell[head->rank] : NULL;
 
-    if (!cell || (*cell && (int32_t)(head->sequence - (*cell)->head.sequence) <= 0))
-        return false;
+    *newer = cell && (!*cell || (int32_t)(head->sequence - (*cell)->head.sequence) > 0);
+    if (!*newer)
+        return cell != NULL;
     symm__relay_drop(*cell);
     *cell = symm__relay_keep(message);
     board->written = ++relay->cells_written;
@@ -76,21 +78,28 @@ void symm__relay_boards_close(struct symm_relay *relay)
         erase(relay, &relay->board[b]);
 }
 
+static symm_status no_memory(const struct symm_relay *relay)
+{
+    return symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory to tell other hosts",
+                      relay->config.rank);
+}
+
 symm_status symm__relay_write(struct symm_relay *relay, uint64_t tag, uint32_t version,
                               const void *bytes, size_t count)
 {
     struct symm_relay_message *cell = symm__relay_message(SYMM_RELAY_CELL, count);
+    bool kept, newer;
 
     if (!cell)
-        return symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory to tell other hosts",
-                          relay->config.rank);
+        return no_memory(relay);
     memcpy(cell->data, bytes, count);
     cell->head.tag = tag;
     cell->head.sequence = version;
     cell->head.rank = relay->config.rank;
     cell->head.from = relay->config.rank;
     pthread_mutex_lock(&relay->lock);
-    if (symm__relay_keep_cell(relay, cell)) {
+    kept = symm__relay_keep_cell(relay, cell, &newer);
+    if (newer) {
         if (relay->serving)
             symm__relay_spread(relay, NULL, cell);
         else
@@ -99,7 +108,7 @@ symm_status symm__relay_write(struct symm_relay *relay, uint64_t tag, uint32_t v
     pthread_mutex_unlock(&relay->lock);
     symm__relay_wake(relay);
     symm__relay_drop(cell);
-    return SYMM_OK;
+    return kept ? SYMM_OK : no_memory(relay);
 }
 
 uint64_t symm__relay_read(struct symm_relay *relay, uint64_t tag, uint64_t since,

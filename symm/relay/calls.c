@@ -46,11 +46,10 @@ static struct symm_relay_message *call_message(const struct symm_relay *relay,
     return message;
 }
 
-/* Asks the root to end the exchange, for the reason in symm_last_error(). The lock is held. */
+/* Asks the root to end the exchange. Without memory call.give_up stays NULL. The lock is held. */
 static void give_up(struct symm_relay *relay, const struct symm_relay_exchange *x,
-                    symm_status status)
+                    symm_status status, const char *sentence)
 {
-    const char *sentence = symm_last_error();
     struct symm_relay_message *message =
         call_message(relay, x, SYMM_RELAY_GIVE_UP, sentence, strlen(sentence));
 
@@ -120,7 +119,7 @@ static symm_status wait_over(struct symm_relay *relay,
 
     if (own != SYMM_OK) {
         snprintf(text, SYMM_ERROR_BYTES, "%s", symm_last_error());
-        give_up(relay, x, own);
+        give_up(relay, x, own, text);
         until = symm__now() + VERDICT_SECONDS;
     }
     while (call->state == SYMM_CALL_WAITS || call->state == SYMM_CALL_HAS) {
@@ -143,12 +142,14 @@ static symm_status wait_over(struct symm_relay *relay,
         }
         if (asked == SYMM_OK && symm__now() >= until)
             asked = too_late(relay, x);
+        if (own != SYMM_OK && !call->give_up)
+            give_up(relay, x, own, text);
         if (asked == SYMM_OK || own != SYMM_OK ||
             (call->state != SYMM_CALL_WAITS && call->state != SYMM_CALL_HAS))
             continue;
         own = asked;
         snprintf(text, SYMM_ERROR_BYTES, "%s", symm_last_error());
-        give_up(relay, x, own);
+        give_up(relay, x, own, text);
         until = symm__now() + VERDICT_SECONDS;
     }
     return own;
@@ -268,8 +269,16 @@ void symm__relay_notify(struct symm_relay *relay, uint64_t tag, symm_status stat
     size_t bytes = strnlen(sentence, SYMM_ERROR_BYTES - 1);
     struct symm_relay_message *notice = symm__relay_message(SYMM_RELAY_NOTICE, bytes);
 
+    if (!notice) {
+        pthread_mutex_lock(&relay->lock);
+        notice = relay->spare;
+        relay->spare = NULL;
+        pthread_mutex_unlock(&relay->lock);
+        symm__relay_wake(relay); /* makes the next one */
+    }
     if (!notice)
         return;
+    notice->head.bytes = bytes;
     memcpy(notice->data, sentence, bytes);
     notice->head.tag = tag;
     notice->head.status = status;

@@ -89,6 +89,8 @@ void symm__relay_want(struct symm_relay *relay, enum symm_relay_end end, int id,
         return; /* a try that failed is not repeated sooner */
     if (c)
         c->at = at;
+    else
+        relay->lacks = true;
 }
 
 /* A forked child closes it. */
@@ -153,17 +155,15 @@ bool symm__relay_owes(const struct symm_relay *relay)
     return false;
 }
 
-/* Opens the link: both ends have proved that they know the key. */
-static void open_link(struct symm_relay *relay, struct symm_relay_connection *c)
+/* Opens the link: both ends have proved that they know the key. False: no memory. */
+static bool open_link(struct symm_relay *relay, struct symm_relay_connection *c)
 {
     struct symm_auth_protocol protocol = protocol_of(relay);
     uint8_t key[SYMM_SIPHASH_KEY];
 
     symm__auth_key(&protocol, &c->auth, key);
-    if (!symm__relay_link_open(&c->link, c->fd, key, is_maker(c->end))) {
-        symm__relay_doom(c);
-        return;
-    }
+    if (!symm__relay_link_open(&c->link, c->fd, key, is_maker(c->end)))
+        return false;
     c->stage = SYMM_RELAY_OPEN;
     c->at = symm__now();
     c->pause = RETRY_SECONDS;
@@ -172,6 +172,7 @@ static void open_link(struct symm_relay *relay, struct symm_relay_connection *c)
     c->stranger = false;
     note_fd(relay, c);
     symm__relay_opened(relay, c);
+    return true;
 }
 
 /* ---- Connecting --------------------------------------------------------------------- */
@@ -245,7 +246,8 @@ static void hear_asked(struct symm_relay *relay, struct symm_relay_connection *c
     case SYMM_AUTH_WAIT:
         return;
     case SYMM_AUTH_DONE:
-        open_link(relay, c);
+        if (!open_link(relay, c))
+            try_again(relay, c, ENOMEM, NULL);
         return;
     case SYMM_AUTH_GONE:
         try_again(relay, c, 0, "it does not answer, or hangs up");
@@ -389,7 +391,8 @@ static const char *answer(struct symm_relay *relay, struct symm_relay_guest *gue
                : "it hung up";
 }
 
-static void adopt(struct symm_relay *relay, struct symm_relay_guest *guest)
+/* False: no memory, and the other end must connect again. */
+static bool adopt(struct symm_relay *relay, struct symm_relay_guest *guest)
 {
     uint32_t from = ntohl(guest->auth.first.from);
     enum symm_relay_end end = from & RANK ? SYMM_RELAY_OF_RANK : SYMM_RELAY_OF_HOST;
@@ -402,10 +405,12 @@ static void adopt(struct symm_relay *relay, struct symm_relay_guest *guest)
     }
     c = add(relay, end, id, guest->at.fd);
     if (!c)
-        return;
+        return false;
     guest->at.fd = -1;
     c->auth = guest->auth;
-    open_link(relay, c);
+    if (!open_link(relay, c))
+        symm__relay_doom(c);
+    return true;
 }
 
 /* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
@@ -422,8 +427,7 @@ static const char *hear_guest(void *user, struct symm_guest *at)
     case SYMM_AUTH_ASKED:
         return answer(relay, guest);
     case SYMM_AUTH_DONE:
-        adopt(relay, guest);
-        return NULL;
+        return adopt(relay, guest) ? NULL : "";
     case SYMM_AUTH_GONE: /* a probe, or an end that tries elsewhere */
         return "";
     default:

@@ -20,6 +20,8 @@ void symm__relay_queue_leave(struct symm_relay_connection *to, int rank, bool un
     if (leave) {
         leave->head.reached = untold;
         symm__relay_queue(to, leave);
+    } else {
+        symm__relay_restart(to);
     }
     symm__relay_drop(leave);
 }
@@ -34,7 +36,14 @@ static void to_ranks(struct symm_relay *relay, const struct symm_relay_connectio
 
 static void outcome_to_ranks(void *user, struct symm_relay_message *verdict)
 {
-    to_ranks(user, NULL, verdict);
+    struct symm_relay *relay = user;
+
+    if (verdict)
+        to_ranks(relay, NULL, verdict);
+    for (struct symm_relay_connection *c = relay->connections; !verdict && c;
+         c = c->next)
+        if (c->end == SYMM_RELAY_OF_RANK)
+            symm__relay_restart(c);
 }
 
 bool symm__relay_lives_on(const struct symm_relay *relay, int place)
@@ -122,18 +131,12 @@ bool symm__relay_has_untold(struct symm_relay *relay)
 
 void symm__relay_leave_begin(struct symm_relay *relay)
 {
-    struct symm_relay_message *leave =
-        symm__relay_plain(SYMM_RELAY_LEAVE, relay->config.rank, 0);
-
-    if (!leave)
-        return;
     if (!relay->serving) {
         struct symm_relay_connection *c =
             symm__relay_find(relay, SYMM_RELAY_TO_RELAY, relay->config.rank);
 
         if (c)
-            symm__relay_queue(c, leave);
-        symm__relay_drop(leave);
+            symm__relay_queue_plain(c, SYMM_RELAY_LEAVE, relay->config.rank, 0);
         return;
     }
     /* The next relay must know the outcomes: this rank may have led those exchanges. */
@@ -145,21 +148,15 @@ void symm__relay_leave_begin(struct symm_relay *relay)
             symm__relay_queue_leave(c, relay->config.rank,
                                     symm__relay_has_untold(relay));
     tell_hosts(relay);
-    symm__relay_drop(leave);
 }
 
 void symm__relay_send_left(struct symm_relay *relay, struct symm_relay_connection *to)
 {
     for (int i = 0; i < relay->config.local_size; i++) {
         int rank = relay->config.local[i];
-        struct symm_relay_message *leave =
-            rank != to->id && symm__relay_state(relay, rank) == SYMM_RELAY_FINALIZED
-                ? symm__relay_plain(SYMM_RELAY_LEAVE, rank, 0)
-                : NULL;
 
-        if (leave)
-            symm__relay_queue(to, leave);
-        symm__relay_drop(leave);
+        if (rank != to->id && symm__relay_state(relay, rank) == SYMM_RELAY_FINALIZED)
+            symm__relay_queue_plain(to, SYMM_RELAY_LEAVE, rank, 0);
     }
 }
 

@@ -80,6 +80,10 @@ struct symm_ledger_exchange {
     int32_t *leaders; /* [count]; owned */
     struct symm_ledger_part *parts; /* [count], by place; owned */
     int got, sent; /* parts of the subtree that are here, that the parent has */
+    /* A failure that there was no memory to tell; SYMM_OK: none. */
+    symm_status owed_status;
+    int owed_rank;
+    char owed[SYMM_ERROR_BYTES];
     char what[SYMM_RELAY_WHAT];         /* of the first message that came, */
     int said;                           /* which came from this rank */
     double since;                       /* the first message came */
@@ -118,17 +122,22 @@ struct symm_ledger {
     const char *(*hint)(void *user); /* what a timeout's sentence ends with */
     void *user;
     struct symm_ledger_exchange *exchanges;
+    bool lacks; /* there was no memory for a message: the next tick makes it */
     struct symm_ledger_outcome outcome[SYMM_LEDGER_OUTCOMES];
     unsigned outcomes; /* ever */
 };
 
 void symm__ledger_close(struct symm_ledger *ledger); /* frees all */
-/*
- * Takes a message of an exchange (borrows it). `from` is a host, or -1: the leader is head.from.
- * False: this library sends no such message; nothing more may be taken from its sender.
- */
-bool symm__ledger_take(struct symm_ledger *ledger, int from,
-                       struct symm_relay_message *message);
+enum symm_ledger_taken {
+    SYMM_LEDGER_TAKEN,
+    SYMM_LEDGER_LACKS,  /* no memory: its sender must send it again */
+    SYMM_LEDGER_REFUSED /* this library sends no such message; nothing more may be taken
+                           from its sender */
+};
+/* Takes a message of an exchange (borrows it). `from` is a host, or -1: the leader is head.from. */
+enum symm_ledger_taken
+symm__ledger_take(struct symm_ledger *ledger, int from,
+                  struct symm_relay_message *message) SYMM_MUST_CHECK;
 /* Calls `each` with the failures that the host, below this one, may not know: at the begin of a
  * connection. */
 void symm__ledger_failures(const struct symm_ledger *ledger, int host,
@@ -149,9 +158,13 @@ void symm__ledger_rank_gone(struct symm_ledger *ledger, int rank, const char *ho
  * earlier; INFINITY: nothing is due.
  */
 double symm__ledger_tick(struct symm_ledger *ledger);
+/* The host that hears this one's side of the exchange; -1: this is the root. */
+int symm__ledger_above(const struct symm_ledger *ledger,
+                       const struct symm_ledger_exchange *x);
 /* Remembers a GO or FAIL that this rank's relay has sent: for the time when this rank serves. */
 void symm__ledger_know(struct symm_ledger *ledger, struct symm_relay_message *verdict);
-/* Calls `each` with all outcomes that are known, for a rank of this host. */
+/* Calls `each` with all outcomes that are known, for a rank of this host. Here and below NULL
+ * stands for one that there is no memory for. */
 void symm__ledger_verdicts(const struct symm_ledger *ledger,
                            void (*each)(void *user, struct symm_relay_message *verdict),
                            void *user);

@@ -62,13 +62,12 @@ void symm__ledger_outcomes(const struct symm_ledger *ledger,
 {
     for (unsigned i = 0; i < SYMM_LEDGER_OUTCOMES && i < ledger->outcomes; i++) {
         const struct symm_ledger_outcome *outcome = &ledger->outcome[i];
-        struct symm_relay_message *go =
-            outcome->went
-                ? symm__relay_step(SYMM_RELAY_GO, outcome->tag, outcome->sequence)
-                : NULL;
+        struct symm_relay_message *go;
 
-        if (go)
-            each(user, go);
+        if (!outcome->went)
+            continue;
+        go = symm__relay_step(SYMM_RELAY_GO, outcome->tag, outcome->sequence);
+        each(user, go);
         symm__relay_drop(go);
     }
 }

@@ -38,8 +38,7 @@ static inline bool symm__ledger_is_parent(const struct symm_ledger *ledger,
                                           const struct symm_ledger_exchange *x,
                                           int host)
 {
-    return x->place > 0 && symm__ledger_host_at(ledger, x->leaders,
-                                                symm__ledger_place_above(x)) == host;
+    return x->place > 0 && symm__ledger_above(ledger, x) == host;
 }
 
 /* ledger_take.c */
@@ -69,11 +68,14 @@ void symm__ledger_to_place(struct symm_ledger *ledger,
 void symm__ledger_tell(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
 /*
  * Decides how the exchange ends. why: FAIL; NULL: GO. The root's verdict is kept on its host
- * before it is told: until then the exchange stays, and no other verdict counts.
+ * before it is told: until then the exchange stays, and no other verdict counts. False: no memory
+ * for GO; the root's next tick decides again.
  */
-void symm__ledger_finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+bool symm__ledger_finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                          struct symm_relay_message *why);
-struct symm_relay_message *symm__ledger_reason(const struct symm_ledger_exchange *x,
+/* NULL: no memory. */
+struct symm_relay_message *symm__ledger_reason(struct symm_ledger *ledger,
+                                               const struct symm_ledger_exchange *x,
                                                enum symm_relay_kind kind,
                                                symm_status status, int rank,
                                                const char *sentence);

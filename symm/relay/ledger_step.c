@@ -25,6 +25,14 @@ void symm__ledger_to_place(struct symm_ledger *ledger,
                     message);
 }
 
+int symm__ledger_above(const struct symm_ledger *ledger,
+                       const struct symm_ledger_exchange *x)
+{
+    return x->place == 0
+               ? -1
+               : symm__ledger_host_at(ledger, x->leaders, symm__ledger_place_above(x));
+}
+
 static void to_children(struct symm_ledger *ledger,
                         const struct symm_ledger_exchange *x,
                         struct symm_relay_message *message, bool all)
@@ -37,14 +45,17 @@ static void to_children(struct symm_ledger *ledger,
 }
 
 /* A message with the exchange's list, and room for `more` bytes after it. */
-static struct symm_relay_message *message_of(const struct symm_ledger_exchange *x,
+static struct symm_relay_message *message_of(struct symm_ledger *ledger,
+                                             const struct symm_ledger_exchange *x,
                                              enum symm_relay_kind kind, uint64_t more)
 {
     struct symm_relay_message *message =
         symm__relay_listed(kind, x->tag, x->sequence, x->leaders, x->count, more);
 
-    if (!message)
+    if (!message) {
+        ledger->lacks = true;
         return NULL;
+    }
     message->head.from = x->said;
     memcpy(message->head.what, x->what, sizeof(message->head.what));
     return message;
@@ -72,27 +83,31 @@ void symm__ledger_tell(struct symm_ledger *ledger, struct symm_ledger_exchange *
     symm__ledger_exchange_free(x);
 }
 
-void symm__ledger_finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
+bool symm__ledger_finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                          struct symm_relay_message *why)
 {
     if (x->verdict)
-        return;
+        return true;
     x->verdict = why ? symm__relay_keep(why)
                      : symm__relay_step(SYMM_RELAY_GO, x->tag, x->sequence);
-    if (!x->verdict) /* no memory: the next message decides again */
-        return;
+    if (!x->verdict) {
+        ledger->lacks = true;
+        return false;
+    }
     x->tell_by = symm__now() + KEEP_SECONDS;
     if (x->place > 0 || ledger->keep(ledger->user, x->verdict, &x->kept))
         symm__ledger_tell(ledger, x);
+    return true;
 }
 
-struct symm_relay_message *symm__ledger_reason(const struct symm_ledger_exchange *x,
+struct symm_relay_message *symm__ledger_reason(struct symm_ledger *ledger,
+                                               const struct symm_ledger_exchange *x,
                                                enum symm_relay_kind kind,
                                                symm_status status, int rank,
                                                const char *sentence)
 {
     size_t bytes = strnlen(sentence, SYMM_ERROR_BYTES - 1);
-    struct symm_relay_message *message = message_of(x, kind, bytes);
+    struct symm_relay_message *message = message_of(ledger, x, kind, bytes);
 
     if (!message)
         return NULL;
@@ -136,6 +151,17 @@ static void missing_text(const struct symm_ledger *ledger,
     free(late);
 }
 
+/* There is no memory to tell of a failure: the next tick tells it. */
+static void owe(struct symm_ledger_exchange *x, symm_status status, int rank,
+                const char *sentence)
+{
+    if (x->owed_status != SYMM_OK)
+        return;
+    x->owed_status = status;
+    x->owed_rank = rank;
+    snprintf(x->owed, sizeof(x->owed), "%s", sentence);
+}
+
 void symm__ledger_give_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                           struct symm_relay_message *message)
 {
@@ -157,10 +183,13 @@ void symm__ledger_give_up(struct symm_ledger *ledger, struct symm_ledger_exchang
         if (late[0])
             memcpy(text, late, sizeof(text));
     }
-    fail = symm__ledger_reason(x, SYMM_RELAY_FAIL, head->status, head->rank, text);
-    if (!fail)
+    fail =
+        symm__ledger_reason(ledger, x, SYMM_RELAY_FAIL, head->status, head->rank, text);
+    if (!fail) {
+        owe(x, symm__peer_status(head->status), head->rank, text);
         return;
-    symm__ledger_finish(ledger, x, fail);
+    }
+    (void)symm__ledger_finish(ledger, x, fail);
     symm__relay_drop(fail);
 }
 
@@ -168,10 +197,12 @@ void symm__ledger_fail(struct symm_ledger *ledger, struct symm_ledger_exchange *
                        symm_status status, int rank, const char *sentence)
 {
     struct symm_relay_message *message =
-        symm__ledger_reason(x, SYMM_RELAY_GIVE_UP, status, rank, sentence);
+        symm__ledger_reason(ledger, x, SYMM_RELAY_GIVE_UP, status, rank, sentence);
 
-    if (!message)
+    if (!message) {
+        owe(x, status, rank, sentence);
         return;
+    }
     message->head.reached = 0; /* the sentence is whole */
     symm__ledger_give_up(ledger, x, message);
     symm__relay_drop(message);
@@ -181,7 +212,8 @@ void symm__ledger_fail(struct symm_ledger *ledger, struct symm_ledger_exchange *
 
 /* A message with all parts (`all`), or with those that were not sent; NULL: none, or no
  * memory. */
-static struct symm_relay_message *bundle(struct symm_ledger_exchange *x,
+static struct symm_relay_message *bundle(struct symm_ledger *ledger,
+                                         struct symm_ledger_exchange *x,
                                          enum symm_relay_kind kind, bool again)
 {
     struct symm_relay_message *message;
@@ -194,7 +226,7 @@ static struct symm_relay_message *bundle(struct symm_ledger_exchange *x,
                      symm__relay_padded(x->parts[p].bytes);
             parts++;
         }
-    message = parts > 0 ? message_of(x, kind, bytes) : NULL;
+    message = parts > 0 ? message_of(ledger, x, kind, bytes) : NULL;
     for (int p = 0; message && p < x->count; p++) {
         struct symm_ledger_part *part = &x->parts[p];
         struct symm_relay_record record = {.place = (uint32_t)p, .bytes = part->bytes};
@@ -215,15 +247,16 @@ static struct symm_relay_message *bundle(struct symm_ledger_exchange *x,
 void symm__ledger_send_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                           bool again)
 {
-    struct symm_relay_message *up = bundle(x, SYMM_RELAY_UP, again);
+    struct symm_relay_message *up = bundle(ledger, x, SYMM_RELAY_UP, again);
 
-    if (!up)
+    if (!up && !again)
         return;
-    symm__ledger_to_place(ledger, x, symm__ledger_place_above(x), up);
-    symm__relay_drop(up);
     for (int p = 0; p < x->count; p++)
-        x->parts[p].sent = x->parts[p].message != NULL;
-    x->sent = x->got;
+        x->parts[p].sent = up && x->parts[p].message;
+    x->sent = up ? x->got : 0;
+    if (up)
+        symm__ledger_to_place(ledger, x, symm__ledger_place_above(x), up);
+    symm__relay_drop(up);
 }
 
 void symm__ledger_send_have(struct symm_ledger *ledger, struct symm_ledger_exchange *x)
@@ -231,9 +264,11 @@ void symm__ledger_send_have(struct symm_ledger *ledger, struct symm_ledger_excha
     struct symm_relay_message *have =
         symm__relay_step(SYMM_RELAY_HAVE, x->tag, x->sequence);
 
-    if (!have)
+    x->have_sent = have != NULL;
+    if (!have) {
+        ledger->lacks = true;
         return;
-    x->have_sent = true;
+    }
     symm__ledger_to_place(ledger, x, symm__ledger_place_above(x), have);
     symm__relay_drop(have);
 }
@@ -251,8 +286,10 @@ void symm__ledger_settle(struct symm_ledger *ledger, struct symm_ledger_exchange
 {
     bool all_have = x->have;
 
+    if (x->owed_status != SYMM_OK)
+        return;
     if (x->got == x->below && x->place == 0 && !x->all) {
-        struct symm_relay_message *all = bundle(x, SYMM_RELAY_ALL, true);
+        struct symm_relay_message *all = bundle(ledger, x, SYMM_RELAY_ALL, true);
 
         if (all)
             symm__ledger_take_all(ledger, x, all);
@@ -266,7 +303,7 @@ void symm__ledger_settle(struct symm_ledger *ledger, struct symm_ledger_exchange
     if (x->place > 0)
         symm__ledger_send_have(ledger, x);
     else
-        symm__ledger_finish(ledger, x, NULL);
+        (void)symm__ledger_finish(ledger, x, NULL);
 }
 
 bool symm__ledger_check_step(struct symm_ledger *ledger, struct symm_ledger_exchange *x,

@@ -83,31 +83,32 @@ static int subtree(int place, int count)
     return all;
 }
 
-/* The exchange of a message with a list; made if there is none. NULL: the list is not valid, or
- * no memory. */
-static struct symm_ledger_exchange *
-exchange_of(struct symm_ledger *ledger, const struct symm_relay_message *message)
+/* *found: the exchange of a message with a list; made if there is none. */
+static enum symm_ledger_taken exchange_of(struct symm_ledger *ledger,
+                                          const struct symm_relay_message *message,
+                                          struct symm_ledger_exchange **found)
 {
     int place = symm__ledger_place(ledger, message), count = (int)message->head.leaders;
     struct symm_ledger_exchange *x =
         symm__ledger_find(ledger, message->head.tag, message->head.sequence);
     size_t bytes = (size_t)count * sizeof(int32_t);
 
+    *found = x;
     if (place < 0)
-        return NULL;
+        return SYMM_LEDGER_REFUSED;
     if (x)
         return x->count == count && memcmp(x->leaders, message->data, bytes) == 0
-                   ? x
-                   : NULL;
+                   ? SYMM_LEDGER_TAKEN
+                   : SYMM_LEDGER_REFUSED;
     x = calloc(1, sizeof(*x));
     if (!x)
-        return NULL;
+        return SYMM_LEDGER_LACKS;
     x->count = count;
     x->leaders = malloc(bytes);
     x->parts = calloc((size_t)count, sizeof(*x->parts));
     if (!x->leaders || !x->parts) {
         symm__ledger_exchange_free(x);
-        return NULL;
+        return SYMM_LEDGER_LACKS;
     }
     memcpy(x->leaders, message->data, bytes);
     x->tag = message->head.tag;
@@ -117,32 +118,37 @@ exchange_of(struct symm_ledger *ledger, const struct symm_relay_message *message
     x->since = symm__now();
     x->next = ledger->exchanges;
     ledger->exchanges = x;
-    return x;
+    *found = x;
+    return SYMM_LEDGER_TAKEN;
 }
 
 /* ---- Messages that come --------------------------------------------------------------- */
 
 /* Tells the sender how its exchange has ended. */
-static void answer(struct symm_ledger *ledger, int from, int leader,
-                   const struct symm_ledger_outcome *outcome)
+static enum symm_ledger_taken answer(struct symm_ledger *ledger, int from, int leader,
+                                     const struct symm_ledger_outcome *outcome)
 {
     struct symm_relay_message *message =
         outcome->went ? symm__relay_step(SYMM_RELAY_GO, outcome->tag, outcome->sequence)
                       : symm__relay_keep(outcome->why);
 
-    if (message && from >= 0)
+    if (!message)
+        return SYMM_LEDGER_LACKS;
+    if (from >= 0)
         ledger->to_host(ledger->user, from, message);
-    else if (message)
+    else
         ledger->to_leader(ledger->user, leader, message);
     symm__relay_drop(message);
+    return SYMM_LEDGER_TAKEN;
 }
 
 /*
  * A leader begins an exchange. Has the exchange of this number, or a later one of the tag, failed
- * already, or the step that led to this one? Then the leader is told.
+ * already, or the step that led to this one? Then the leader is told: *is_late.
  */
-static bool came_late(struct symm_ledger *ledger,
-                      const struct symm_relay_message *message)
+static enum symm_ledger_taken came_late(struct symm_ledger *ledger,
+                                        const struct symm_relay_message *message,
+                                        bool *is_late)
 {
     const struct symm_relay_head *head = &message->head;
     const struct symm_ledger_outcome *outcome =
@@ -153,15 +159,14 @@ static bool came_late(struct symm_ledger *ledger,
         outcome = symm__ledger_outcome_of(ledger, head->before, 0);
         outcome = outcome && outcome->went ? NULL : outcome;
     }
+    *is_late = outcome != NULL;
     if (!outcome)
-        return false;
-    if (outcome->went) {
-        answer(ledger, -1, head->from, outcome);
-        return true;
-    }
+        return SYMM_LEDGER_TAKEN;
+    if (outcome->went)
+        return answer(ledger, -1, head->from, outcome);
     late = symm__relay_message(SYMM_RELAY_FAIL, outcome->why->head.bytes);
     if (!late)
-        return true;
+        return SYMM_LEDGER_LACKS;
     late->head = outcome->why->head;
     late->head.reached = outcome->tag == head->tag ? outcome->sequence : head->sequence;
     late->head.sequence = head->sequence;
@@ -170,22 +175,28 @@ static bool came_late(struct symm_ledger *ledger,
     memcpy(late->data, outcome->why->data, (size_t)late->head.bytes);
     ledger->to_leader(ledger->user, head->from, late);
     symm__relay_drop(late);
-    return true;
+    return SYMM_LEDGER_TAKEN;
 }
 
-static bool take_part(struct symm_ledger *ledger, struct symm_relay_message *message)
+static enum symm_ledger_taken take_part(struct symm_ledger *ledger,
+                                        struct symm_relay_message *message)
 {
     struct symm_ledger_exchange *x;
     struct symm_ledger_part *part;
     uint64_t at = symm__relay_list_bytes(message->head.leaders);
+    enum symm_ledger_taken taken;
+    bool is_late;
 
     if (symm__ledger_place(ledger, message) < 0)
-        return false;
-    if (came_late(ledger, message))
-        return true;
-    x = exchange_of(ledger, message);
-    if (!x || symm__ledger_leader_of(x) != message->head.from)
-        return false;
+        return SYMM_LEDGER_REFUSED;
+    taken = came_late(ledger, message, &is_late);
+    if (is_late)
+        return taken;
+    taken = exchange_of(ledger, message, &x);
+    if (taken != SYMM_LEDGER_TAKEN)
+        return taken;
+    if (symm__ledger_leader_of(x) != message->head.from)
+        return SYMM_LEDGER_REFUSED;
     part = &x->parts[x->place];
     if (!part->message) {
         *part = (struct symm_ledger_part){.message = symm__relay_keep(message),
@@ -198,7 +209,7 @@ static bool take_part(struct symm_ledger *ledger, struct symm_relay_message *mes
         ledger->to_leader(ledger->user, symm__ledger_leader_of(x), x->all);
     if (symm__ledger_check_step(ledger, x, &message->head, message->head.from))
         symm__ledger_settle(ledger, x);
-    return true;
+    return SYMM_LEDGER_TAKEN;
 }
 
 /* The place of a host that reports to this one; -1: it has none. */
@@ -211,32 +222,31 @@ static int place_below(const struct symm_ledger *ledger,
     return -1;
 }
 
-static bool take_up(struct symm_ledger *ledger, int from,
-                    struct symm_relay_message *message)
+static enum symm_ledger_taken take_up(struct symm_ledger *ledger, int from,
+                                      struct symm_relay_message *message)
 {
     const struct symm_ledger_outcome *outcome =
         symm__ledger_outcome(ledger, message->head.tag, message->head.sequence);
     struct symm_ledger_exchange *x;
+    enum symm_ledger_taken taken;
     const char *why;
     int child;
 
     if (symm__ledger_place(ledger, message) < 0)
-        return false;
-    if (outcome) {
-        answer(ledger, from, -1, outcome);
-        return true;
-    }
-    x = exchange_of(ledger, message);
-    if (!x)
-        return false;
+        return SYMM_LEDGER_REFUSED;
+    if (outcome)
+        return answer(ledger, from, -1, outcome);
+    taken = exchange_of(ledger, message, &x);
+    if (taken != SYMM_LEDGER_TAKEN)
+        return taken;
     child = place_below(ledger, x, from);
     if (child < 0 || !symm__ledger_take_parts(x, message, child))
-        return false;
+        return SYMM_LEDGER_REFUSED;
     if (x->all && symm__tree_parent(child) == x->place &&
         !x->child_have[child - symm__tree_child(x->place)])
         symm__ledger_to_place(ledger, x, child, x->all);
     if (!symm__ledger_check_step(ledger, x, &message->head, message->head.from))
-        return true;
+        return SYMM_LEDGER_TAKEN;
     why = x->parts[x->place].message
               ? NULL
               : ledger->absent(ledger->user, symm__ledger_leader_of(x));
@@ -247,14 +257,14 @@ static bool take_up(struct symm_ledger *ledger, int from,
                  symm__ledger_leader_of(x), why, x->what);
         symm__ledger_fail(ledger, x, SYMM_ERR_PEER_DEAD, symm__ledger_leader_of(x),
                           sentence);
-        return true;
+        return SYMM_LEDGER_TAKEN;
     }
     symm__ledger_settle(ledger, x);
-    return true;
+    return SYMM_LEDGER_TAKEN;
 }
 
-static bool take_have(struct symm_ledger *ledger, int from,
-                      const struct symm_relay_message *message)
+static enum symm_ledger_taken take_have(struct symm_ledger *ledger, int from,
+                                        const struct symm_relay_message *message)
 {
     const struct symm_relay_head *head = &message->head;
     const struct symm_ledger_outcome *outcome =
@@ -263,74 +273,73 @@ static bool take_have(struct symm_ledger *ledger, int from,
         symm__ledger_find(ledger, head->tag, head->sequence);
     int place;
 
-    if (outcome) {
-        answer(ledger, from, head->from, outcome);
-        return true;
-    }
+    if (outcome)
+        return answer(ledger, from, head->from, outcome);
     if (!x) /* its PART or UP was refused, or is being sent again */
-        return true;
+        return SYMM_LEDGER_TAKEN;
     if (from < 0) {
         x->have = x->have || symm__ledger_leader_of(x) == head->from;
         symm__ledger_settle(ledger, x);
-        return true;
+        return SYMM_LEDGER_TAKEN;
     }
     place = place_below(ledger, x, from);
     if (place < 0)
-        return false;
+        return SYMM_LEDGER_REFUSED;
     if (symm__tree_parent(place) != x->place) {
         x->parts[place].asks = true;
-        return true;
+        return SYMM_LEDGER_TAKEN;
     }
     x->child_have[place - symm__tree_child(x->place)] = true;
     symm__ledger_settle(ledger, x);
-    return true;
+    return SYMM_LEDGER_TAKEN;
 }
 
-static bool take_verdict(struct symm_ledger *ledger, int from,
-                         struct symm_relay_message *message)
+static enum symm_ledger_taken take_verdict(struct symm_ledger *ledger, int from,
+                                           struct symm_relay_message *message)
 {
     const struct symm_relay_head *head = &message->head;
     struct symm_ledger_exchange *x =
         symm__ledger_find(ledger, head->tag, head->sequence);
+    enum symm_ledger_taken taken = SYMM_LEDGER_TAKEN;
 
     if (from < 0)
-        return false;
+        return SYMM_LEDGER_REFUSED;
     if (head->kind == SYMM_RELAY_GO && !x) {
         symm__ledger_outcome_add(ledger, head->tag, head->sequence, NULL);
-        return true;
+        return SYMM_LEDGER_TAKEN;
     }
     if (head->kind == SYMM_RELAY_FAIL) {
         if (symm__ledger_outcome(ledger, head->tag, head->sequence))
-            return true;
-        x = exchange_of(ledger, message);
+            return SYMM_LEDGER_TAKEN;
+        taken = exchange_of(ledger, message, &x);
     }
-    if (!x)
-        return head->kind != SYMM_RELAY_FAIL;
+    if (taken != SYMM_LEDGER_TAKEN)
+        return taken;
     /* A GO from any host means that all have all; a FAIL counts only from the parent, which has
      * it from the root. */
     if (head->kind != SYMM_RELAY_GO && !symm__ledger_is_parent(ledger, x, from))
-        return false;
-    symm__ledger_finish(ledger, x, head->kind == SYMM_RELAY_GO ? NULL : message);
-    return true;
+        return SYMM_LEDGER_REFUSED;
+    return symm__ledger_finish(ledger, x, head->kind == SYMM_RELAY_GO ? NULL : message)
+               ? SYMM_LEDGER_TAKEN
+               : SYMM_LEDGER_LACKS;
 }
 
-static bool take_give_up(struct symm_ledger *ledger, int from,
-                         struct symm_relay_message *message)
+static enum symm_ledger_taken take_give_up(struct symm_ledger *ledger, int from,
+                                           struct symm_relay_message *message)
 {
     const struct symm_relay_head *head = &message->head;
     const struct symm_ledger_outcome *outcome =
         symm__ledger_outcome(ledger, head->tag, head->sequence);
     struct symm_ledger_exchange *x;
+    enum symm_ledger_taken taken;
 
     if (symm__ledger_place(ledger, message) < 0)
-        return false;
-    if (outcome) {
-        answer(ledger, from, head->from, outcome);
-        return true;
-    }
-    x = exchange_of(ledger, message);
-    if (!x)
-        return false;
+        return SYMM_LEDGER_REFUSED;
+    if (outcome)
+        return answer(ledger, from, head->from, outcome);
+    taken = exchange_of(ledger, message, &x);
+    if (taken != SYMM_LEDGER_TAKEN)
+        return taken;
     if (!x->what[0]) {
         snprintf(x->what, sizeof(x->what), "%.63s", message->head.what);
         x->said = message->head.rank;
@@ -339,23 +348,23 @@ static bool take_give_up(struct symm_ledger *ledger, int from,
         x->askers < SYMM_LEDGER_ASKERS)
         x->asker[x->askers++] = head->from;
     symm__ledger_give_up(ledger, x, message);
-    return true;
+    return SYMM_LEDGER_TAKEN;
 }
 
-bool symm__ledger_take(struct symm_ledger *ledger, int from,
-                       struct symm_relay_message *message)
+enum symm_ledger_taken symm__ledger_take(struct symm_ledger *ledger, int from,
+                                         struct symm_relay_message *message)
 {
     const struct symm_relay_head *head = &message->head;
     struct symm_ledger_exchange *x;
 
     if (from < 0 && (head->from < 0 || head->from >= ledger->ranks ||
                      ledger->host_of[head->from] != ledger->host))
-        return false;
+        return SYMM_LEDGER_REFUSED;
     switch (head->kind) {
     case SYMM_RELAY_PART:
-        return from < 0 && take_part(ledger, message);
+        return from < 0 ? take_part(ledger, message) : SYMM_LEDGER_REFUSED;
     case SYMM_RELAY_UP:
-        return from >= 0 && take_up(ledger, from, message);
+        return from < 0 ? SYMM_LEDGER_REFUSED : take_up(ledger, from, message);
     case SYMM_RELAY_HAVE:
         return take_have(ledger, from, message);
     case SYMM_RELAY_GO:
@@ -366,11 +375,11 @@ bool symm__ledger_take(struct symm_ledger *ledger, int from,
     case SYMM_RELAY_ALL:
         x = symm__ledger_find(ledger, head->tag, head->sequence);
         if (from < 0 || (x && !symm__ledger_is_parent(ledger, x, from)))
-            return false;
+            return SYMM_LEDGER_REFUSED;
         if (x && !x->all)
             symm__ledger_take_all(ledger, x, symm__relay_keep(message));
-        return true;
+        return SYMM_LEDGER_TAKEN;
     default:
-        return false;
+        return SYMM_LEDGER_REFUSED;
     }
 }

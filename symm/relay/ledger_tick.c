@@ -7,12 +7,14 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "util/clock.h"
 #include "util/status.h"
 
 #define LOOK_SECONDS 0.05  /* between two searches for deadlocks of exchanges */
 #define KEEP_AGAIN   0.002 /* between two tries to keep a verdict */
+#define LACK_SECONDS 0.01  /* between two tries to have memory */
 
 /* ---- Connections and ends ---------------------------------------------------------------- */
 
@@ -78,10 +80,10 @@ void symm__ledger_host_gone(struct symm_ledger *ledger, int host, const char *se
         ask_root(ledger, x, host);
         if (!must_fail(ledger, x, host))
             continue;
-        fail = symm__ledger_reason(x, SYMM_RELAY_FAIL, SYMM_ERR_PEER_DEAD,
+        fail = symm__ledger_reason(ledger, x, SYMM_RELAY_FAIL, SYMM_ERR_PEER_DEAD,
                                    symm__ledger_leader_of(x), sentence);
         if (fail)
-            symm__ledger_finish(ledger, x, fail);
+            (void)symm__ledger_finish(ledger, x, fail);
         symm__relay_drop(fail);
     }
 }
@@ -97,10 +99,10 @@ void symm__ledger_cut(struct symm_ledger *ledger, int host, symm_status status,
         next = x->next;
         if (!x->gave_up || !symm__ledger_is_parent(ledger, x, host))
             continue;
-        fail = symm__ledger_reason(x, SYMM_RELAY_FAIL, status,
+        fail = symm__ledger_reason(ledger, x, SYMM_RELAY_FAIL, status,
                                    symm__ledger_leader_of(x), sentence);
         if (fail)
-            symm__ledger_finish(ledger, x, fail);
+            (void)symm__ledger_finish(ledger, x, fail);
         symm__relay_drop(fail);
     }
 }
@@ -150,7 +152,8 @@ static bool waits(const struct symm_ledger *ledger,
                   const struct symm_ledger_exchange *x, double now)
 {
     return now - x->since >= LOOK_SECONDS && !x->gave_up && !x->all && !x->have &&
-           !x->verdict && ledger->heard(ledger->user, symm__ledger_leader_of(x));
+           !x->verdict && x->owed_status == SYMM_OK &&
+           ledger->heard(ledger->user, symm__ledger_leader_of(x));
 }
 
 static bool find_deadlock(struct symm_ledger *ledger, double now)
@@ -176,6 +179,31 @@ static bool find_deadlock(struct symm_ledger *ledger, double now)
     return false;
 }
 
+/* Does what there was no memory for. */
+static void catch_up(struct symm_ledger *ledger)
+{
+    struct symm_ledger_exchange *next;
+
+    if (!ledger->lacks)
+        return;
+    ledger->lacks = false;
+    for (struct symm_ledger_exchange *x = ledger->exchanges; x; x = next) {
+        const symm_status owed = x->owed_status;
+        char sentence[SYMM_ERROR_BYTES];
+
+        next = x->next;
+        if (x->verdict || x->gave_up)
+            continue;
+        if (owed == SYMM_OK) {
+            symm__ledger_settle(ledger, x);
+            continue;
+        }
+        memcpy(sentence, x->owed, sizeof(sentence));
+        x->owed_status = SYMM_OK;
+        symm__ledger_fail(ledger, x, owed, x->owed_rank, sentence);
+    }
+}
+
 /* Sends verdicts that all ranks of this host have by now. */
 static double tell_kept(struct symm_ledger *ledger, double now)
 {
@@ -196,8 +224,10 @@ static double tell_kept(struct symm_ledger *ledger, double now)
 
 double symm__ledger_tick(struct symm_ledger *ledger)
 {
-    double now = symm__now(), due = tell_kept(ledger, now);
+    double now = symm__now(), due;
 
+    catch_up(ledger);
+    due = tell_kept(ledger, now);
     for (struct symm_ledger_exchange *x = ledger->exchanges; x; x = x->next) {
         double at = x->since + SYMM_LEDGER_PARTIAL;
 
@@ -214,5 +244,5 @@ double symm__ledger_tick(struct symm_ledger *ledger)
         if (due > now + LOOK_SECONDS)
             due = now + LOOK_SECONDS;
     }
-    return due;
+    return ledger->lacks && due > now + LACK_SECONDS ? now + LACK_SECONDS : due;
 }

@@ -36,7 +36,7 @@ void symm__relay_queue_plain(struct symm_relay_connection *to,
     if (message)
         symm__relay_queue(to, message);
     else
-        symm__relay_doom(to); /* no memory: it begins again */
+        symm__relay_restart(to);
     symm__relay_drop(message);
 }
 
@@ -90,6 +90,21 @@ void symm__relay_spread(struct symm_relay *relay,
          c = c->next)
         if (c != from && c->end != SYMM_RELAY_TO_RELAY && c->end != SYMM_RELAY_PROBE)
             symm__relay_queue(c, message);
+}
+
+void symm__relay_spread_plain(struct symm_relay *relay,
+                              const struct symm_relay_connection *from,
+                              enum symm_relay_kind kind, int rank, int status)
+{
+    struct symm_relay_message *message = symm__relay_plain(kind, rank, status);
+
+    if (message)
+        symm__relay_spread(relay, from, message);
+    for (struct symm_relay_connection *c = relay->connections; !message && c;
+         c = c->next)
+        if (c != from && c->end != SYMM_RELAY_TO_RELAY && c->end != SYMM_RELAY_PROBE)
+            symm__relay_restart(c);
+    symm__relay_drop(message);
 }
 
 static enum symm_relay_loss loss_of(const struct symm_relay *relay, int host)
@@ -168,7 +183,6 @@ void symm__relay_note_gone(struct symm_relay *relay,
                            const struct symm_relay_connection *from, int host,
                            enum symm_relay_loss loss)
 {
-    struct symm_relay_message *news;
     bool left = loss == SYMM_RELAY_HOST_LEFT;
 
     if (relay->gone[host] || host == symm__relay_host(relay))
@@ -183,10 +197,7 @@ void symm__relay_note_gone(struct symm_relay *relay,
         if (relay->config.host_of[r] == host)
             symm__relay_set_state(relay, r,
                                   left ? SYMM_RELAY_FINALIZED : SYMM_RELAY_DIED);
-    news = symm__relay_plain(SYMM_RELAY_GONE, host, (int)loss);
-    if (news)
-        symm__relay_spread(relay, from, news);
-    symm__relay_drop(news);
+    symm__relay_spread_plain(relay, from, SYMM_RELAY_GONE, host, (int)loss);
     for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
         if (c->id == host && c->end != SYMM_RELAY_TO_RELAY &&
             c->end != SYMM_RELAY_OF_RANK)
@@ -210,17 +221,12 @@ void symm__relay_host_gone(struct symm_relay *relay, int host,
 
 void symm__relay_rank_died(struct symm_relay *relay, int rank)
 {
-    struct symm_relay_message *news = symm__relay_plain(SYMM_RELAY_DEAD, rank, 0);
-
     symm__relay_set_state(relay, rank, SYMM_RELAY_DIED);
-    if (news)
-        symm__relay_spread(relay, NULL, news);
-    symm__relay_drop(news);
+    symm__relay_spread_plain(relay, NULL, SYMM_RELAY_DEAD, rank, 0);
     symm__ledger_rank_gone(&relay->ledger, rank, "has died");
 }
 
-bool symm__relay_hear_news(struct symm_relay *relay,
-                           const struct symm_relay_connection *from,
+bool symm__relay_hear_news(struct symm_relay *relay, struct symm_relay_connection *from,
                            struct symm_relay_message *message)
 {
     const struct symm_relay_head *head = &message->head;
@@ -240,7 +246,11 @@ bool symm__relay_hear_news(struct symm_relay *relay,
         return true;
     }
     if (head->kind == SYMM_RELAY_CELL) {
-        if (symm__relay_keep_cell(relay, message))
+        bool newer;
+
+        if (!symm__relay_keep_cell(relay, message, &newer))
+            symm__relay_restart(from);
+        else if (newer)
             symm__relay_spread(relay, from, message);
         return true;
     }

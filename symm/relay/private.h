@@ -80,6 +80,7 @@ enum symm_relay_call_state {
 struct symm_relay_call {
     enum symm_relay_call_state state;
     bool have_due; /* HAVE must be sent */
+    bool say_due;  /* the own ledger had no memory for what was said */
     bool failed;   /* before it began: this rank may be no leader, and gives no PART */
     struct symm_relay_message *part, *all, *give_up, *fail; /* counted */
 };
@@ -105,6 +106,7 @@ struct symm_relay {
         after_death; /* of the host's relay, or the first one: neighbours do not know this one */
     struct symm_ledger ledger;
     struct symm_relay_call call;
+    bool lacks; /* there was no memory for a connection, or to serve */
     struct symm_relay_connection *connections;
     struct symm_acceptor acceptor;
     struct symm_auth_nonces nonces[64]; /* of handshakes, by their sender's number */
@@ -126,6 +128,8 @@ struct symm_relay {
     /* NOTICEs for hosts and ranks that connect later, the last ones; counted. */
     struct symm_relay_message *news[SYMM_RELAY_NOTICES];
     unsigned news_count; /* ever */
+    struct symm_relay_message
+        *spare; /* a NOTICE for when there is no memory; counted */
     struct symm_relay_board board[SYMM_RELAY_BOARDS];
     uint64_t cells_written; /* ever */
     struct symm_relay_report report[SYMM_RELAY_REPORTS];
@@ -154,9 +158,9 @@ symm_status symm__relay_take_parts(const struct symm_relay_exchange *x,
                                    struct symm_relay_result *result) SYMM_MUST_CHECK;
 
 /* board.c */
-/* False: a cell as new as this one is there, or no memory. */
-bool symm__relay_keep_cell(struct symm_relay *relay,
-                           struct symm_relay_message *message);
+/* *newer: no cell as new as this one was there. False: no memory. */
+bool symm__relay_keep_cell(struct symm_relay *relay, struct symm_relay_message *message,
+                           bool *newer);
 /* All cells, for an end that has connected. */
 void symm__relay_queue_cells(struct symm_relay *relay,
                              struct symm_relay_connection *to);
@@ -166,7 +170,8 @@ void symm__relay_boards_close(struct symm_relay *relay);
 /* An open connection of that end; NULL: none. */
 struct symm_relay_connection *symm__relay_find(struct symm_relay *relay,
                                                enum symm_relay_end end, int id);
-/* Makes the connection to relay, host or probe, unless there is one already. */
+/* Makes the connection to relay, host or probe, unless there is one already. Without memory the
+ * next turn makes it. */
 void symm__relay_want(struct symm_relay *relay, enum symm_relay_end end, int id,
                       double at);
 void symm__relay_queue(struct symm_relay_connection *connection,
@@ -174,6 +179,13 @@ void symm__relay_queue(struct symm_relay_connection *connection,
 /* Gives what is queued to the kernel: true: all of it, or the connection is lost. */
 bool symm__relay_write_out(struct symm_relay_connection *connection);
 void symm__relay_doom(struct symm_relay_connection *connection);
+/* There is no memory for what the other end must get. An open connection begins again, and then
+ * both ends send again what counts. */
+static inline void symm__relay_restart(struct symm_relay_connection *connection)
+{
+    if (connection->stage == SYMM_RELAY_OPEN)
+        symm__relay_doom(connection);
+}
 /* Closes the connection, which is out of the list, and frees it. */
 void symm__relay_connection_free(struct symm_relay *relay,
                                  struct symm_relay_connection *connection);
@@ -207,8 +219,7 @@ void symm__relay_note_gone(struct symm_relay *relay,
                            enum symm_relay_loss loss);
 void symm__relay_rank_died(struct symm_relay *relay, int rank);
 /* False: no relay sends such a message. */
-bool symm__relay_hear_news(struct symm_relay *relay,
-                           const struct symm_relay_connection *from,
+bool symm__relay_hear_news(struct symm_relay *relay, struct symm_relay_connection *from,
                            struct symm_relay_message *message);
 /* No process listens at that host, or it is silent. */
 void symm__relay_host_gone(struct symm_relay *relay, int host,
@@ -221,6 +232,11 @@ void symm__relay_keep_news(struct symm_relay *relay,
 void symm__relay_spread(struct symm_relay *relay,
                         const struct symm_relay_connection *from,
                         struct symm_relay_message *message);
+/* The same for a report without data. Ends for which there is no memory connect again, and are
+ * told by symm__relay_send_news. */
+void symm__relay_spread_plain(struct symm_relay *relay,
+                              const struct symm_relay_connection *from,
+                              enum symm_relay_kind kind, int rank, int status);
 
 /* leave.c */
 /* Queues a relay's LEAVE to a rank of its host. */

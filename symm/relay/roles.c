@@ -10,6 +10,7 @@
 #define AGAIN_SECONDS 0.002 /* after a connection was lost */
 #define PROBE_SECONDS 0.02 /* for a higher host to connect again, before it is probed */
 #define LOOK_SECONDS  0.1  /* between two searches for hosts that cannot be reached */
+#define LACK_SECONDS  0.01 /* between two tries to have memory */
 #define HEARD_SECONDS 0.05 /* for a rank that has connected to send all it has */
 
 static struct symm_relay_connection *to_host_of(struct symm_relay *relay, int host)
@@ -27,8 +28,10 @@ static void say_have(struct symm_relay *relay)
     struct symm_relay_message *have =
         symm__relay_step(SYMM_RELAY_HAVE, part->tag, part->sequence);
 
-    if (!have)
+    if (!have) {
+        relay->call.have_due = true;
         return;
+    }
     have->head.from = relay->config.rank;
     symm__relay_say(relay, have);
     symm__relay_drop(have);
@@ -81,7 +84,12 @@ void symm__relay_call_say(struct symm_relay *relay)
 
 void symm__relay_call_step(struct symm_relay *relay)
 {
-    if (!relay->call.have_due)
+    const bool say = relay->call.say_due, have = relay->call.have_due;
+
+    relay->call.say_due = false;
+    if (say)
+        symm__relay_call_say(relay);
+    if (!have && !relay->call.have_due)
         return;
     relay->call.have_due = false;
     if (relay->call.state == SYMM_CALL_HAS)
@@ -95,7 +103,8 @@ void symm__relay_say(struct symm_relay *relay, struct symm_relay_message *messag
     if (relay->serving && message->head.kind == SYMM_RELAY_NOTICE) {
         symm__relay_spread(relay, NULL, message);
     } else if (relay->serving) {
-        (void)symm__ledger_take(&relay->ledger, -1, message);
+        if (symm__ledger_take(&relay->ledger, -1, message) == SYMM_LEDGER_LACKS)
+            relay->call.say_due = true;
     } else {
         c = symm__relay_find(relay, SYMM_RELAY_TO_RELAY, relay->config.rank);
         if (c)
@@ -164,6 +173,8 @@ static bool keep_verdict(void *user, struct symm_relay_message *verdict, int *ke
         }
         if (*kept == i)
             symm__relay_queue(c, verdict);
+        if (c->doomed)
+            return false;
         *kept = i + 1;
         if (!symm__relay_write_out(c))
             return false;
@@ -209,6 +220,7 @@ bool symm__relay_roles_open(struct symm_relay *relay)
     relay->met = calloc(hosts, sizeof(*relay->met));
     relay->state = calloc((size_t)relay->config.ranks, sizeof(*relay->state));
     relay->hung_up = calloc((size_t)relay->config.local_size, sizeof(*relay->hung_up));
+    relay->spare = symm__relay_message(SYMM_RELAY_NOTICE, SYMM_ERROR_BYTES);
     relay->ledger.host = symm__relay_host(relay);
     relay->ledger.host_of = relay->config.host_of;
     relay->ledger.ranks = relay->config.ranks;
@@ -222,7 +234,7 @@ bool symm__relay_roles_open(struct symm_relay *relay)
     relay->ledger.hint = hint;
     relay->ledger.user = relay;
     return relay->gone && relay->left && relay->silent && relay->changes &&
-           relay->met && relay->state && relay->hung_up;
+           relay->met && relay->state && relay->hung_up && relay->spare;
 }
 
 void symm__relay_roles_close(struct symm_relay *relay)
@@ -234,6 +246,7 @@ void symm__relay_roles_close(struct symm_relay *relay)
     symm__relay_drop(relay->call.fail);
     for (unsigned i = 0; i < SYMM_RELAY_NOTICES; i++)
         symm__relay_drop(relay->news[i]);
+    symm__relay_drop(relay->spare);
     symm__relay_boards_close(relay);
     free(relay->gone);
     free(relay->left);
@@ -266,7 +279,10 @@ void symm__relay_saw_death(struct symm_relay *relay, int rank)
 
 static void queue_outcome(void *user, struct symm_relay_message *outcome)
 {
-    symm__relay_queue(user, outcome);
+    if (outcome)
+        symm__relay_queue(user, outcome);
+    else
+        symm__relay_restart(user);
 }
 
 void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *c)
@@ -364,6 +380,18 @@ void symm__relay_sweep(struct symm_relay *relay)
     }
 }
 
+/* Without memory the connection begins again, and its other end sends the message again. */
+static bool take(struct symm_relay *relay, struct symm_relay_connection *c, int from,
+                 struct symm_relay_message *message)
+{
+    const enum symm_ledger_taken taken =
+        symm__ledger_take(&relay->ledger, from, message);
+
+    if (taken == SYMM_LEDGER_LACKS)
+        symm__relay_restart(c);
+    return taken != SYMM_LEDGER_REFUSED;
+}
+
 bool symm__relay_hear(struct symm_relay *relay, struct symm_relay_connection *c,
                       struct symm_relay_message *message)
 {
@@ -386,10 +414,10 @@ bool symm__relay_hear(struct symm_relay *relay, struct symm_relay_connection *c,
         return true;
     }
     if (c->end == SYMM_RELAY_OF_RANK && head->kind == SYMM_RELAY_GO)
-        return symm__ledger_take(&relay->ledger, symm__relay_host(relay), message);
+        return take(relay, c, symm__relay_host(relay), message);
     if (c->end == SYMM_RELAY_OF_RANK)
-        return head->from == c->id && symm__ledger_take(&relay->ledger, -1, message);
-    return symm__ledger_take(&relay->ledger, c->id, message);
+        return head->from == c->id && take(relay, c, -1, message);
+    return take(relay, c, c->id, message);
 }
 
 /* ---- Who serves ---------------------------------------------------------------------------- */
@@ -401,8 +429,10 @@ static void begin_to_serve(struct symm_relay *relay)
 
     double now = symm__now();
 
-    if (!symm__relay_accept_begin(relay)) /* no memory: tries again at the next look */
+    if (!symm__relay_accept_begin(relay)) { /* the next turn tries again */
+        relay->lacks = true;
         return;
+    }
     relay->serving = true;
     relay->probe_at = now + SYMM_RELAY_EXPECT;
     relay->announce_at = now + SYMM_RELAY_ANNOUNCE;
@@ -483,29 +513,38 @@ static void announce(struct symm_relay *relay)
     relay->announce_at = 0;
     for (int i = 0; i < relay->config.local_size; i++) {
         int rank = relay->config.local[i];
-        struct symm_relay_message *news;
 
         if (relay->announced >> i & 1 ||
             symm__relay_state(relay, rank) != SYMM_RELAY_FINALIZED)
             continue;
-        news = symm__relay_plain(SYMM_RELAY_DEAD, rank, 1);
-        if (news)
-            symm__relay_spread(relay, NULL, news);
-        symm__relay_drop(news);
+        symm__relay_spread_plain(relay, NULL, SYMM_RELAY_DEAD, rank, 1);
         relay->announced |= UINT64_C(1) << i;
     }
 }
 
-void symm__relay_tend(struct symm_relay *relay, double *due)
+/* Connections for which there was no memory. */
+static void connect_again(struct symm_relay *relay, double now)
 {
-    double now = symm__now();
+    relay->probe_at = now;
+    for (const struct symm_ledger_exchange *x = relay->ledger.exchanges; x;
+         x = x->next) {
+        const int above = symm__ledger_above(&relay->ledger, x);
 
+        if (above >= 0 && above < symm__relay_host(relay) && !relay->gone[above])
+            symm__relay_want(relay, SYMM_RELAY_TO_HOST, above, now);
+    }
+}
+
+static void tend(struct symm_relay *relay, double now, bool lacked, double *due)
+{
     symm__relay_call_step(relay);
     if (!relay->serving) {
         if (!relay->stopped)
             symm__relay_want(relay, SYMM_RELAY_TO_RELAY, relay->config.rank, now);
         return;
     }
+    if (lacked)
+        connect_again(relay, now);
     tend_tree(relay, now, due);
     if (relay->announce_at > 0 && now >= relay->announce_at && !relay->leaving)
         announce(relay);
@@ -519,4 +558,17 @@ void symm__relay_tend(struct symm_relay *relay, double *due)
         sooner(due, now + LOOK_SECONDS);
     sooner(due, symm__ledger_tick(&relay->ledger));
     symm__relay_call_step(relay);
+}
+
+void symm__relay_tend(struct symm_relay *relay, double *due)
+{
+    const double now = symm__now();
+    const bool lacked = relay->lacks;
+
+    relay->lacks = false;
+    if (!relay->spare)
+        relay->spare = symm__relay_message(SYMM_RELAY_NOTICE, SYMM_ERROR_BYTES);
+    tend(relay, now, lacked, due);
+    if (lacked || relay->lacks || relay->call.say_due || relay->call.have_due)
+        sooner(due, now + LACK_SECONDS);
 }
