@@ -23,11 +23,23 @@ struct verdict {
     char sentence[SYMM_ERROR_BYTES];
 };
 
+/* One block: the arrays follow it. */
+struct symm_oob_room {
+    const char **host_at, **host_end; /* [hosts] */
+    int32_t *leaders, *lowest;        /* [hosts] */
+    int *place_of;                    /* [size] */
+    bool *seen;                       /* [size] */
+    int local[SYMM_OOB_MAX], local_rank[SYMM_OOB_MAX];
+    struct symm_oob_message got[SYMM_OOB_MAX]; /* of a step on this host */
+};
+
 /* One exchange over hosts. */
 struct over {
     struct symm_oob *oob;
     const struct symm_exchange *exchange;
     struct symm_oob_message *messages;
+    struct symm_oob_room *room;
+    /* These four lie in the room. */
     int *place_of;    /* [count]: of each member's host among the hosts, ascending */
     int32_t *leaders; /* [hosts]: the lowest member of each */
     int hosts, here;  /* this host's place */
@@ -48,17 +60,35 @@ static symm_status no_memory(const struct over *over)
                       over->oob->rank, over->exchange->what, over->exchange->count);
 }
 
+symm_status symm__oob_room_open(struct symm_oob *oob, int hosts)
+{
+    const size_t h = (size_t)hosts, r = (size_t)oob->size;
+    struct symm_oob_room *room =
+        calloc(1, sizeof(*room) + h * (2 * sizeof(char *) + 2 * sizeof(int32_t)) +
+                      r * (sizeof(int) + sizeof(bool)));
+
+    oob->room = room;
+    if (!room)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for exchanges with %d hosts",
+                          hosts);
+    room->host_at = (const char **)(void *)(room + 1);
+    room->host_end = room->host_at + h;
+    room->leaders = (int32_t *)(void *)(room->host_end + h);
+    room->lowest = room->leaders + h;
+    room->place_of = room->lowest + h;
+    room->seen = (bool *)(room->place_of + r);
+    return SYMM_OK;
+}
+
 /* ---- Who is where ------------------------------------------------------------------- */
 
 static symm_status check_members(const struct symm_oob *oob,
                                  const struct symm_exchange *exchange)
 {
-    bool *seen = calloc((size_t)oob->size, sizeof(*seen));
+    bool *seen = oob->room->seen, self = false;
     symm_status status = SYMM_OK;
-    bool self = false;
 
-    if (!seen)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", exchange->what);
+    memset(seen, 0, (size_t)oob->size * sizeof(*seen));
     for (int i = 0; i < exchange->count && status == SYMM_OK; i++) {
         int rank = exchange->members[i];
 
@@ -72,7 +102,6 @@ static symm_status check_members(const struct symm_oob *oob,
             seen[rank] = true;
         self = self || rank == oob->rank;
     }
-    free(seen);
     if (status == SYMM_OK && !self)
         return symm__fail(SYMM_ERR_INVALID,
                           "rank %d takes part in %s without being a member", oob->rank,
@@ -80,27 +109,22 @@ static symm_status check_members(const struct symm_oob *oob,
     return status;
 }
 
-static symm_status over_open(struct over *over)
+static void over_open(struct over *over)
 {
     const struct symm_exchange *exchange = over->exchange;
     const struct symm_oob *oob = over->oob;
+    struct symm_oob_room *room = oob->room;
     int most = 0, place = 0;
-    int32_t *lowest;
-    size_t count = (size_t)exchange->count;
+    int32_t *lowest = room->lowest;
 
     for (int i = 0; i < exchange->count; i++)
         if (oob->host_of[exchange->members[i]] > most)
             most = oob->host_of[exchange->members[i]];
-    lowest = malloc(((size_t)most + 1) * sizeof(*lowest));
-    over->place_of = malloc(count * sizeof(*over->place_of));
-    over->leaders = malloc(((size_t)most + 1) * sizeof(*over->leaders));
-    over->local = malloc(count * sizeof(*over->local));
-    over->local_rank = malloc(count * sizeof(*over->local_rank));
-    if (!lowest || !over->place_of || !over->leaders || !over->local ||
-        !over->local_rank) {
-        free(lowest);
-        return no_memory(over);
-    }
+    over->room = room;
+    over->place_of = room->place_of;
+    over->leaders = room->leaders;
+    over->local = room->local;
+    over->local_rank = room->local_rank;
     for (int h = 0; h <= most; h++)
         lowest[h] = -1;
     for (int i = 0; i < exchange->count; i++) {
@@ -124,17 +148,6 @@ static symm_status over_open(struct over *over)
     over->hosts = place;
     for (int i = 0; i < exchange->count; i++)
         over->place_of[i] = lowest[oob->host_of[exchange->members[i]]];
-    free(lowest);
-    return SYMM_OK;
-}
-
-static void over_close(struct over *over)
-{
-    free(over->packed);
-    free(over->local_rank);
-    free(over->local);
-    free(over->leaders);
-    free(over->place_of);
 }
 
 static bool is_leader(const struct over *over)
@@ -242,11 +255,9 @@ static symm_status ask_far(void *arg)
 static symm_status gather_here(struct over *over)
 {
     struct symm_exchange local = *over->exchange;
-    struct symm_oob_message *got = calloc((size_t)over->local_count, sizeof(*got));
+    struct symm_oob_message *got = over->room->got;
     symm_status status;
 
-    if (!got)
-        return no_memory(over);
     local.members = over->local_rank;
     local.count = over->local_count;
     local.next = &over->sequence;
@@ -256,7 +267,7 @@ static symm_status gather_here(struct over *over)
     over->sequence--; /* the number under which it was made */
     for (int i = 0; i < over->local_count; i++)
         over->messages[over->local[i]] = got[i];
-    free(got);
+    memset(got, 0, (size_t)over->local_count * sizeof(*got));
     return status;
 }
 
@@ -389,7 +400,7 @@ static symm_status pack_all(struct over *over, symm_status status,
 static symm_status hand_on(struct over *over)
 {
     const struct symm_exchange *exchange = over->exchange;
-    struct symm_oob_message *got = calloc((size_t)over->local_count, sizeof(*got));
+    struct symm_oob_message *got = over->room->got;
     struct symm_exchange local = {
         .what = exchange->what,
         .tag = exchange->tag ^ SYMM_OOB_HAND_ON,
@@ -401,14 +412,13 @@ static symm_status hand_on(struct over *over)
         .count = over->local_count,
         .timeout = over->until - symm__now() + HAND_SECONDS,
     };
-    symm_status status = got ? SYMM_OK : no_memory(over);
+    symm_status status;
 
     if (is_leader(over)) {
         local.bytes = over->packed ? (void *)over->packed : (void *)&over->verdict;
         local.bytes_count = over->packed ? over->packed_bytes : sizeof(over->verdict);
     }
-    if (status == SYMM_OK)
-        status = symm__exchange_local(over->oob, &local, got);
+    status = symm__exchange_local(over->oob, &local, got);
     for (int i = 0; status == SYMM_OK && i < over->local_count; i++) {
         if (over->local_rank[i] != over->leaders[over->here])
             continue;
@@ -417,9 +427,7 @@ static symm_status hand_on(struct over *over)
         over->packed_bytes = got[i].bytes_count;
         got[i].bytes = NULL;
     }
-    if (got)
-        symm__oob_messages_finish(got, over->local_count);
-    free(got);
+    symm__oob_messages_finish(got, over->local_count);
     return status;
 }
 
@@ -460,11 +468,10 @@ static symm_status unpack(struct over *over)
     const char *at = over->packed, *end = at + over->packed_bytes;
     struct verdict verdict;
     /* Members of a host come in the order of the exchange: each host has its own place in it. */
-    const char **host_at = calloc((size_t)over->hosts, sizeof(*host_at));
-    const char **host_end = calloc((size_t)over->hosts, sizeof(*host_end));
-    symm_status status = host_at && host_end ? SYMM_OK : no_memory(over);
+    const char **host_at = over->room->host_at, **host_end = over->room->host_end;
+    symm_status status = SYMM_OK;
 
-    if (status == SYMM_OK && (size_t)(end - at) < sizeof(verdict))
+    if ((size_t)(end - at) < sizeof(verdict))
         status = malformed(over);
     if (status == SYMM_OK) {
         memcpy(&verdict, at, sizeof(verdict));
@@ -498,8 +505,6 @@ static symm_status unpack(struct over *over)
         if (h != over->here)
             status = unpack_one(over, i, &host_at[h], host_end[h]);
     }
-    free(host_at);
-    free(host_end);
     return status;
 }
 
@@ -576,14 +581,14 @@ symm_status symm__exchange_hosts(struct symm_oob *oob,
     over.until = over.start + exchange->timeout;
     memset(messages, 0, (size_t)exchange->count * sizeof(*messages));
     status = check_members(oob, exchange);
-    if (status == SYMM_OK)
-        status = over_open(&over);
-    if (status == SYMM_OK)
+    if (status == SYMM_OK) {
+        over_open(&over);
         status = run(&over);
+    }
     if (status != SYMM_OK)
         symm__oob_messages_finish(messages, exchange->count);
     if (exchange->next)
         *exchange->next = over.sequence + 1;
-    over_close(&over);
+    free(over.packed);
     return status;
 }

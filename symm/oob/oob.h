@@ -27,6 +27,7 @@ struct symm_oob {
     const int32_t *host_of;
     const uint16_t *local_of;
     struct symm_relay *relay; /* to other hosts; NULL: there is none; owned */
+    struct symm_oob_room *room; /* for exchanges over hosts; with `relay`; owned */
     /* NULL, or: is this world rank's process still alive? Polled while waiting. */
     bool (*alive)(void *arg, int rank);
     /* NULL, or: has this local rank finalized its context? For sentences. */
@@ -53,6 +54,9 @@ struct symm_oob {
 
 /* Takes peer_fd (an array of malloc). Without hosts: size <= SYMM_OOB_MAX. */
 void symm__oob_init(struct symm_oob *oob, int rank, int size, int *peer_fd);
+/* Room for an exchange over hosts, of which a rank makes one at a time: a rank that had no memory
+ * for its lists could not tell the others so. */
+symm_status symm__oob_room_open(struct symm_oob *oob, int hosts) SYMM_MUST_CHECK;
 /* Says to other hosts that this rank finalizes, and closes all: peers see a hang-up. */
 void symm__oob_finish(struct symm_oob *oob);
 

@@ -24,6 +24,8 @@ void symm__oob_finish(struct symm_oob *oob)
         symm__seqpacket_close(oob->peer_fd, oob->size);
     free(oob->peer_fd);
     oob->peer_fd = NULL;
+    free(oob->room);
+    oob->room = NULL;
 }
 
 void symm__oob_messages_finish(struct symm_oob_message *messages, int count)

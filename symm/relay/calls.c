@@ -10,6 +10,7 @@
 
 #define ASK_SECONDS     0.002 /* between two queries of `ask`; doubles */
 #define ASK_MOST        0.032
+#define LACK_SECONDS    0.01 /* between two tries to have memory */
 #define VERDICT_SECONDS 1.0 /* for the root to decide after a GIVE_UP */
 
 enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank)
@@ -211,6 +212,21 @@ static void call_clear(struct symm_relay_call *call)
     *call = (struct symm_relay_call){0};
 }
 
+/* For a call that fails for lack of memory: a PART without bytes, which is not sent. With it the
+ * other hosts can be told. NULL: memory lacks for long. */
+static struct symm_relay_message *part_to_fail(const struct symm_relay *relay,
+                                               const struct symm_relay_exchange *x)
+{
+    const double until = symm__now() + VERDICT_SECONDS;
+    struct symm_relay_message *part = call_message(relay, x, SYMM_RELAY_PART, NULL, 0);
+
+    while (!part && symm__now() < until) {
+        symm__sleep(LACK_SECONDS);
+        part = call_message(relay, x, SYMM_RELAY_PART, NULL, 0);
+    }
+    return part;
+}
+
 symm_status symm__relay_exchange(struct symm_relay *relay,
                                  const struct symm_relay_exchange *x,
                                  struct symm_relay_result *result)
@@ -219,12 +235,20 @@ symm_status symm__relay_exchange(struct symm_relay *relay,
     struct symm_relay_message *part =
         call_message(relay, x, SYMM_RELAY_PART, x->bytes, x->bytes_count);
     char text[SYMM_ERROR_BYTES];
+    struct symm_relay_exchange lacking = *x;
     symm_status status, own;
 
     *result = (struct symm_relay_result){0};
+    if (!part) {
+        if (x->failed == SYMM_OK)
+            lacking.failed =
+                symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %zu bytes of %s",
+                           relay->config.rank, x->bytes_count, x->what);
+        part = part_to_fail(relay, x);
+        x = &lacking;
+    }
     if (!part)
-        return symm__fail(SYMM_ERR_NOMEM, "rank %d has no memory for %zu bytes of %s",
-                          relay->config.rank, x->bytes_count, x->what);
+        return lacking.failed;
     pthread_mutex_lock(&relay->lock);
     *call = (struct symm_relay_call){
         .state = SYMM_CALL_WAITS, .part = part, .failed = x->failed != SYMM_OK};

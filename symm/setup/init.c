@@ -225,7 +225,8 @@ static symm_status open_oob(symm_ctx *ctx, struct symm_world *world, int *peer_f
         return status;
     ctx->oob.host_of = ctx->host_of;
     ctx->oob.local_of = ctx->local_of;
-    return open_relay(ctx, world);
+    status = ctx->hosts > 1 ? symm__oob_room_open(&ctx->oob, ctx->hosts) : SYMM_OK;
+    return status == SYMM_OK ? open_relay(ctx, world) : status;
 }
 
 /* Sockets to the ranks of this host, after which oob.peer_fd is set; the places of all ranks.
