@@ -8,14 +8,17 @@
  *  - every call of every rank that lives ends within its time;
  *  - a call that returns SYMM_OK has the right result; without a fault every call does;
  *  - an error names a rank that was killed or stopped, if one was;
+ *  - where the only fault is that one rank lacks memory for a moment, no step of all ranks ends by
+ *    its timeout;
  *  - ranks whose team of survivors was made have the same one;
  *  - a rank that has finalized holds no descriptor, mapping, thread or block of memory.
  *
  * A seed that fails prints itself. SYMM_TEST_SEED=N runs it again, alone, and prints every event
- * with SYMM_TEST_TRACE=1. SYMM_TEST_SEEDS=N: so many (2,000; SYMM_TEST_LONG=1: 100,000). Each job
- * runs in a process of its own, since the ranks that are killed leave their memory to it.
+ * with SYMM_TEST_TRACE=1. SYMM_TEST_SEEDS=N: so many (2,000; SYMM_TEST_LONG=1: 100,000), once as
+ * they are, once with lack of memory in each. Each job runs in a process of its own, since the
+ * ranks that are killed leave their memory to it.
  */
-/* ctest: cost 10 */
+/* ctest: cost 15 */
 /* ctest: sim */
 #include "sim.h"
 
@@ -402,6 +405,26 @@ static bool is_named(const struct job *job, uint64_t ranks, bool starts)
            (job->lacks && strstr(error, "has gone on to symm_team_shrink"));
 }
 
+/* Is the call's timeout no reason to end? Of a step that all ranks make together all are told
+ * at once that one had no memory for it. Not told are ranks that it has not met when the job
+ * starts, of a collective that it does not begin, and of a lack that lasts. */
+static bool waits_for_lack(const struct job *job, const char *what)
+{
+    static const char *const steps[] = {"symm_init", "symm_team_split",
+                                        "symm_rendezvous"};
+    const char *error = symm_last_error();
+    bool step = false, brief = false;
+
+    for (int i = 0; i < 3; i++)
+        step = step || strncmp(what, steps[i], strlen(steps[i])) == 0;
+    for (int r = 0; r < job->ranks; r++)
+        brief = brief || (job->sim.lack_at[r] > 0 && job->sim.lacks[r] <= 4);
+    return step && brief && job->deaths == 0 && job->stops == 0 && !job->breaks &&
+           !job->sim.cut_hosts && !strstr(error, "not joined") &&
+           !strstr(error, "has not opened the job's bootstrap") &&
+           !strstr(error, "is rank 0 not started");
+}
+
 /* A call has ended: within its time, and with an error only where there was a fault. */
 static symm_status judge(struct job *job, struct watch watch, const char *what,
                          symm_status status, double allowed)
@@ -417,6 +440,9 @@ static symm_status judge(struct job *job, struct watch watch, const char *what,
         allowed = SOON;
     sim_note("%s: %s in %.6f s%s%s", what, symm_status_name(status), spent,
              status == SYMM_OK ? "" : ": ", status == SYMM_OK ? "" : symm_last_error());
+    if (status == SYMM_ERR_TIMEOUT && waits_for_lack(job, what))
+        blame(job, "%s ends by its timeout, after %.3f s: %s", what, spent,
+              symm_last_error());
     if (spent > allowed)
         blame(job, "%s took %.3f s, of %.3f allowed (%s)", what, spent, allowed,
               status == SYMM_OK ? "SYMM_OK" : symm_last_error());
@@ -851,7 +877,9 @@ static bool run_seed(uint64_t seed, struct verdict *shared)
         note(shared, "it has not ended");
     if (!shared->why[0])
         return true;
-    fprintf(stderr, "SYMM_TEST_SEED=%" PRIu64 " fails: %s\n", seed, shared->why);
+    fprintf(stderr, "%sSYMM_TEST_SEED=%" PRIu64 " fails: %s\n",
+            harness_env("SYMM_TEST_LACK", 0) ? "SYMM_TEST_LACK=1 " : "", seed,
+            shared->why);
     return false;
 }
 
@@ -878,6 +906,16 @@ static void seeds(void **state)
     assert_int_equal(failed, 0);
 }
 
+/* The same jobs, of which each lacks memory. */
+static void seeds_that_lack(void **state)
+{
+    if (harness_env("SYMM_TEST_SEED", -1) >= 0 || harness_env("SYMM_TEST_LACK", 0))
+        return;
+    setenv("SYMM_TEST_LACK", "1", 1);
+    seeds(state);
+    unsetenv("SYMM_TEST_LACK");
+}
+
 static void seeds_repeat(void **state)
 {
     struct verdict *shared = *state;
@@ -897,8 +935,10 @@ static void seeds_repeat(void **state)
 int main(void)
 {
     struct verdict *shared = harness_shared(sizeof(*shared));
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(seeds, shared),
-                                       cmocka_unit_test_prestate(seeds_repeat, shared)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(seeds, shared),
+        cmocka_unit_test_prestate(seeds_that_lack, shared),
+        cmocka_unit_test_prestate(seeds_repeat, shared)};
     int failed;
 
     if (HARNESS_SLOW)

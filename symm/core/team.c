@@ -64,6 +64,7 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
                                 struct symm_oob_message *messages)
 {
     char name[64], step[128];
+    const bool follows = team->opening && team->before == 0;
     struct symm_exchange exchange = {
         .what = step,
         .tag = team->uid,
@@ -71,8 +72,8 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
         .next = &team->sequence,
         .agreed = team->agreed,
         .again = team->again,
-        .before = team->before,
-        .before_sequence = team->before_sequence,
+        .before = follows ? team->uid : team->before,
+        .before_sequence = follows ? team->sequence - 1 : team->before_sequence,
         .members = team->world_rank,
         .count = team->size,
         .timeout = timeout,

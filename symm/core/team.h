@@ -143,9 +143,11 @@ struct symm_team {
     int8_t
         place_of[SYMM_MAX_PLACES]; /* by the context's place_of; -1: no member */
     uint32_t sequence; /* of exchanges */
-    /* Tag of the exchange that the next one follows, 0: the team's own; and its number. */
+    /* Tag and number of the exchange that the next one follows; 0: none. */
     uint64_t before;
     uint32_t before_sequence;
+    /* Each exchange follows the one before: a member that has failed in it does not come. */
+    bool opening;
     bool agreed;       /* all members are known to come to the next exchange */
     bool again;        /* a member that has left the next exchange may come again */
     uint32_t consensus_word; /* where its agreement on survivors is (team_shrink.c) */

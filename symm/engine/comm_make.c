@@ -136,7 +136,10 @@ static symm_status making_stop(void *arg)
     struct making *making = arg;
     const symm_ctx *ctx = making->team->ctx;
     double now = symm__now();
-    symm_status status = making->pair ? pair_stop(making->team) : SYMM_OK;
+    symm_status status =
+        making->pair ? pair_stop(making->team)
+                     : symm__oob_lost(&making->team->ctx->oob, making->team->before,
+                                      making->team->before_sequence);
     int left = making->pair ? -1 : find_ended(making, true), dead;
 
     if (status != SYMM_OK)
@@ -350,6 +353,9 @@ static symm_status make_by(struct making *making, bool split, double until, bool
         if (status != SYMM_OK)
             return status;
     }
+    /* A member may have failed in that exchange, and does not come. */
+    making->team->before = making->team->uid;
+    making->team->before_sequence = making->team->sequence - 1;
     status = split ? take_split(making) : take_create(making);
     status = tell(making, "a communicator", until - symm__now(), status, false, told);
     if (status != SYMM_OK) {

@@ -19,25 +19,32 @@
 
 /* ---- A team's own ---------------------------------------------------------------- */
 
-static symm_status team_engine_create(symm_team *team, struct symm_team_engine **made)
+symm_status symm__engine_team_prepare(const symm_team *team,
+                                      struct symm_team_engine **made)
 {
-    struct symm_team_engine *te = calloc(1, sizeof(*te));
+    const struct symm_engine_use *use = team->ctx->engine;
+    struct symm_team_engine *te;
 
+    *made = NULL;
+    if (!use || !use->ops || (team->size == 1 && !use->asked) || team->inner)
+        return SYMM_OK; /* the same on all members */
+    te = calloc(1, sizeof(*te));
     if (te)
         te->pairs = calloc((size_t)team->size, sizeof(*te->pairs));
     if (!te || !te->pairs) {
         free(te);
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a team's communicators");
     }
-    te->team = team;
-    te->windows = team->ctx->engine->windows;
+    te->windows = use->windows;
     pthread_mutex_init(&te->lock, NULL);
     *made = te;
     return SYMM_OK;
 }
 
-static void team_engine_destroy(struct symm_team_engine *te)
+void symm__engine_team_drop(struct symm_team_engine *te)
 {
+    if (!te)
+        return;
     pthread_mutex_destroy(&te->lock);
     free(te->memory);
     free(te->window);
@@ -66,19 +73,17 @@ static bool is_lazy(const symm_team *team)
     return team->ctx->engine->ops->device && team->spans;
 }
 
-symm_status symm__engine_team_open(symm_team *team, double timeout)
+symm_status symm__engine_team_open(symm_team *team, struct symm_team_engine *te,
+                                   double timeout)
 {
     const struct symm_engine_use *use = team->ctx->engine;
-    struct symm_team_engine *te = NULL;
-    symm_status status;
+    symm_status status = SYMM_OK;
     bool told = false;
     char name[64];
 
-    if (!use || !use->ops || (team->size == 1 && !use->asked) || team->inner)
-        return SYMM_OK; /* the same on all members */
-    status = team_engine_create(team, &te);
-    if (status != SYMM_OK)
-        return status;
+    if (!te)
+        return SYMM_OK;
+    te->team = team;
     if (!is_lazy(team))
         status = make_whole(team, timeout, &te->comm, &told);
     if (status == SYMM_OK) {
@@ -87,7 +92,7 @@ symm_status symm__engine_team_open(symm_team *team, double timeout)
         team->engine = te;
         return SYMM_OK;
     }
-    team_engine_destroy(te);
+    symm__engine_team_drop(te);
     if (use->asked || !told)
         return status;
     if (team->rank == 0)
@@ -136,7 +141,7 @@ void symm__engine_team_close(symm_team *team)
         symm__comm_close(te, te->comm);
     }
     team->engine = NULL;
-    team_engine_destroy(te);
+    symm__engine_team_drop(te);
 }
 
 /* Makes the communicator one of the team's. If those have been aborted meanwhile, aborts it,

@@ -111,9 +111,15 @@ symm_status symm__engine_within(symm_ctx *ctx, bool last, symm_status (*fn)(void
 
 /* ---- communicators.c, comm_make.c: communicators ----------------------------------------- */
 
-/* Once ctx->teams has the team. Collective, with the context locked. SYMM_OK also if the team
- * goes on without an engine. */
-symm_status symm__engine_team_open(symm_team *team, double timeout) SYMM_MUST_CHECK;
+/* What this rank needs for the team's communicators, before its members agree to start it. *made:
+ * NULL: nothing. Not collective. */
+symm_status symm__engine_team_prepare(const symm_team *team,
+                                      struct symm_team_engine **made) SYMM_MUST_CHECK;
+void symm__engine_team_drop(struct symm_team_engine *made); /* NULL is allowed */
+/* Once ctx->teams has the team. Collective, with the context locked. Takes `te`. SYMM_OK also if
+ * the team goes on without an engine. */
+symm_status symm__engine_team_open(symm_team *team, struct symm_team_engine *te,
+                                   double timeout) SYMM_MUST_CHECK;
 /* Not collective. After the team's last operation, before its memory goes. */
 void symm__engine_team_close(symm_team *team);
 /* Aborts the team's communicators: ends all operations; none can be used afterwards. */

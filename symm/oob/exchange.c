@@ -254,7 +254,7 @@ static symm_status exchange_ask(struct symm_oob_run *run)
     symm_status status =
         exchange->stop != NULL ? exchange->stop(exchange->stop_arg) : SYMM_OK;
     if (status == SYMM_OK)
-        status = symm__oob_lost(run->oob, exchange);
+        status = symm__oob_lost(run->oob, exchange->before, exchange->before_sequence);
     return status == SYMM_OK ? exchange_ask_alive(run) : status;
 }
 

@@ -213,7 +213,7 @@ static symm_status ask(void *arg)
     if (exchange->late)
         exchange->late(exchange->late_arg, NULL, -1);
     if (status == SYMM_OK)
-        status = symm__oob_lost(over->oob, exchange);
+        status = symm__oob_lost(over->oob, exchange->before, exchange->before_sequence);
     if (status != SYMM_OK)
         return status;
     left = find_ended(over, true, true);
@@ -548,7 +548,8 @@ static symm_status run(struct over *over)
             symm_status before;
 
             symm__error_save(own);
-            before = symm__oob_lost(over->oob, over->exchange);
+            before = symm__oob_lost(over->oob, over->exchange->before,
+                                    over->exchange->before_sequence);
             status = before != SYMM_OK ? before : symm__fail_quiet(status, own);
         }
         status = pack_all(over, status, &result);

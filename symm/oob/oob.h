@@ -81,6 +81,10 @@ void symm__oob_notify(struct symm_oob *oob, uint64_t tag, symm_status status,
 /* What a rank of another host has reported of a team; false: nothing. */
 bool symm__oob_reported(struct symm_oob *oob, uint64_t tag,
                         struct symm_relay_report *report);
+/* An exchange of that tag and number has ended well among hosts. Has it failed on a host all the
+ * same? Then why: members on that host do not come to the step that follows it. */
+symm_status symm__oob_lost(struct symm_oob *oob, uint64_t before,
+                           uint32_t sequence) SYMM_MUST_CHECK;
 
 /* Returns when the rank of this host has closed its socket, or after `seconds`. */
 void symm__oob_wait_closed(const struct symm_oob *oob, int rank, double seconds);

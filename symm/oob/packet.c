@@ -85,12 +85,11 @@ void symm__oob_lose(struct symm_oob *oob, uint64_t tag, uint32_t sequence,
     symm__oob_notify(oob, lost_tag(tag, sequence), status, sentence);
 }
 
-symm_status symm__oob_lost(struct symm_oob *oob, const struct symm_exchange *exchange)
+symm_status symm__oob_lost(struct symm_oob *oob, uint64_t before, uint32_t sequence)
 {
-    const uint64_t tag = lost_tag(exchange->before, exchange->before_sequence);
     struct symm_relay_report told;
 
-    if (exchange->before == 0 || !symm__oob_reported(oob, tag, &told))
+    if (before == 0 || !symm__oob_reported(oob, lost_tag(before, sequence), &told))
         return SYMM_OK;
     return symm__fail_quiet(told.status, told.sentence);
 }

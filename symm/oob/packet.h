@@ -21,8 +21,6 @@
  * in the exchange that follows it are told why. */
 void symm__oob_lose(struct symm_oob *oob, uint64_t tag, uint32_t sequence,
                     symm_status status, const char *sentence);
-/* Has the exchange before this one failed so on a host? Then why. */
-symm_status symm__oob_lost(struct symm_oob *oob, const struct symm_exchange *exchange);
 
 enum symm_oob_kind {
     SYMM_OOB_DATA = 1,

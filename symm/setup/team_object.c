@@ -262,7 +262,8 @@ symm_status symm__team_tables(symm_team *team, uint32_t uid, int slot, int size)
 }
 
 /* Address ranges that are taken on any of this domain's members: an exchange among them. */
-static symm_status find_slot(symm_team *team, double timeout, int *slot)
+static symm_status find_slot(symm_team *team, double timeout, symm_status failed,
+                             int *slot)
 {
     struct symm_oob_message *messages = team->ctx->room.messages;
     const struct symm_slots mine = symm__team_slots(team->ctx);
@@ -276,6 +277,7 @@ static symm_status find_slot(symm_team *team, double timeout, int *slot)
         .timeout = timeout,
         .before = team->uid,
         .before_sequence = team->sequence - 1,
+        .status = failed,
         .bytes = &mine,
         .bytes_count = sizeof(mine),
     };
@@ -304,28 +306,28 @@ static symm_status open_node(symm_team *team, double timeout)
     struct symm_hierarchy *hierarchy = team->hierarchy;
     const double until = symm__now() + timeout;
     symm_ctx *ctx = team->ctx;
-    symm_team *node;
+    symm_team *node = NULL;
     int slot;
-    symm_status status = find_slot(team, timeout, &slot);
+    symm_status status = symm__team_alloc(ctx, team->local_size, &node);
 
-    if (status != SYMM_OK)
-        return status;
-    if (slot == SYMM_MAX_TEAMS) /* the same on all members of this domain */
-        return symm__fail(SYMM_ERR_NOMEM,
-                          "no slot with an address range of %zu bytes is free on host "
-                          "%s for the part "
-                          "of a team that is there; destroy teams, or lower "
-                          "SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
-                          ctx->team_bytes, symm__host_of_rank(ctx, ctx->rank));
-    status = symm__team_alloc(ctx, team->local_size, &node);
-    if (status != SYMM_OK)
-        return status;
-    node->inner = true;
-    for (int p = 0; p < team->local_size; p++)
-        node->world_rank[p] = symm__team_rank_at(team, p);
-    status = symm__team_complete(
-        node, symm__team_uid(team, NODE_STEP, (uint32_t)hierarchy->at), slot,
-        team->local_size, until - symm__now());
+    status = find_slot(team, timeout, status, &slot);
+    if (status == SYMM_OK &&
+        slot == SYMM_MAX_TEAMS) /* the same on all in this domain */
+        status = symm__fail(
+            SYMM_ERR_NOMEM,
+            "no slot with an address range of %zu bytes is free on host %s for the "
+            "part "
+            "of a team that is there; destroy teams, or lower SYMM_TEAM_BYTES or raise "
+            "SYMM_HEAP_BYTES",
+            ctx->team_bytes, symm__host_of_rank(ctx, ctx->rank));
+    if (status == SYMM_OK) {
+        node->inner = true;
+        for (int p = 0; p < team->local_size; p++)
+            node->world_rank[p] = symm__team_rank_at(team, p);
+        status = symm__team_complete(
+            node, symm__team_uid(team, NODE_STEP, (uint32_t)hierarchy->at), slot,
+            team->local_size, until - symm__now());
+    }
     if (status != SYMM_OK) {
         symm__team_free(node);
         return status;
@@ -504,18 +506,27 @@ static symm_status complete(symm_team *made, symm_status mine, uint32_t uid, int
                             int size, double timeout)
 {
     symm_ctx *ctx = made->ctx;
+    struct symm_team_engine *engine = NULL;
     symm_status status = symm__team_tables(made, uid, slot, size);
 
     if (ctx->thread_group && slot != 0)
         symm__thread_group_hold(made, 1);
-    status = team_open(made, mine == SYMM_OK ? status : mine, timeout);
-    if (status != SYMM_OK)
+    if (mine != SYMM_OK)
+        status = mine;
+    if (status == SYMM_OK)
+        status = symm__engine_team_prepare(made, &engine);
+    made->opening = true;
+    status = team_open(made, status, timeout);
+    if (status != SYMM_OK) {
+        symm__engine_team_drop(engine);
         return status;
+    }
     ctx->teams[slot] = made;
     __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
-    status = symm__engine_team_open(made, timeout);
+    status = symm__engine_team_open(made, engine, timeout);
     if (status == SYMM_OK)
         status = local_open(made, timeout);
+    made->opening = false;
     if (status == SYMM_OK)
         symm__team_show(made);
     else
