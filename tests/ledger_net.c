@@ -225,7 +225,8 @@ static void check_loss(const struct node *n, int host, enum symm_relay_loss loss
             "rank %d was connected to rank %d, which was killed, and says that "
             "host %d has finalized",
             n->rank, last->rank, host);
-    if (loss == SYMM_RELAY_HOST_DIED && !last->killed && !ledger_has(CUTS))
+    if (loss == SYMM_RELAY_HOST_DIED && !last->killed && !ledger_has(CUTS) &&
+        !ledger_has(LACKS))
         ledger_wrong("rank %d was connected to rank %d, which has finalized, and says "
                      "that host %d has died",
                      n->rank, last->rank, host);
