@@ -186,6 +186,9 @@ if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev
             python3 tests/python/torch/symm_mem_suite.py "$SYMM_TORCH_SUITE"
     check inductor_lowering 230 env PYTHONPATH="$root/$build/python" \
         python3 bench/inductor_lowering.py
+    check torch_llama_compiled 300 env PYTHONPATH="$root/$build/python" \
+        SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
+        symm/python/examples/llama_decode.py --compile
     check torch_fused_norm 400 env PYTHONPATH="$root/$build/python" \
         SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
         symm/python/examples/fused_norm.py compile

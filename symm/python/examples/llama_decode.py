@@ -6,6 +6,8 @@ a symmetric buffer, and one all_reduce adds the ranks' parts. On CUDA a step is 
 replayed for each token; replays run no host code. The tokens must be those of the whole model,
 which rank 0 computes for itself. Without a GPU the same steps run on CPU tensors.
 
+    --compile     the step by torch.compile instead: functional all_reduces of torch, which
+                  symm.torch.fuse_norm() fuses with the addition and the norm that follow
     --layers --hidden --mlp --heads --kv-heads    of the model; default: a small one
     --batch --tokens                              sequences, and tokens of each
 """
@@ -17,11 +19,15 @@ import time
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 import torch.nn.functional as F
 
 import symm
 
 HEAD, VOCABULARY = 64, 1024
+# In bfloat16 two logits may be equal, and sums in another order choose another token.
+DTYPE = torch.float32
 
 
 @dataclass
@@ -128,6 +134,11 @@ def reduced_project(team, batch, hidden, dtype):
     return project
 
 
+def functional_project(_, x, weights):
+    """x @ weights, summed over the ranks, for torch.compile."""
+    return funcol.all_reduce(x @ weights, "sum", dist.group.WORLD)
+
+
 def captured(decoder):
     """The step as a CUDA graph; one step is run first, outside of it, and undone."""
     token = decoder.token.clone()
@@ -160,7 +171,46 @@ def parse():
     for name, value in (("layers", 4), ("hidden", 512), ("mlp", 1024), ("heads", 8),
                         ("kv-heads", 4), ("batch", 3), ("tokens", 16)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--compile", action="store_true")
     return parser.parse_args()
+
+
+def run(options, device, rank, size, project, compiled=False):
+    """Decodes, and compares rank 0's tokens with those of the whole model; the median step in us."""
+    if options.kv_heads % size or options.mlp % size:
+        raise SystemExit(f"{size} ranks cannot share {options.kv_heads} key heads")
+    layers = make_layers(options, device, DTYPE)
+    embedding = torch.randn(VOCABULARY, options.hidden, device=device,
+                            generator=torch.Generator(device).manual_seed(2))
+    parts = [layer.part(options, rank, size) for layer in layers]
+    mine = Decoder(parts, embedding, options.batch, project)
+    if compiled:
+        mine.step = torch.compile(mine.step, fullgraph=True)
+    step = captured(mine) if device.type == "cuda" else mine.step
+    tokens, microseconds = decode(mine, step, options.tokens)
+    if rank == 0:
+        whole = Decoder(layers, embedding, options.batch, lambda _, x, weights: x @ weights)
+        want, _ = decode(whole, whole.step, options.tokens)
+        assert torch.equal(tokens, want), "the tokens are not those of the whole model"
+    return microseconds
+
+
+def run_compiled(options, device):
+    import symm.torch
+
+    dist.init_process_group("symm")
+    fusion = symm.torch.fuse_norm(device=device)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    microseconds = run(options, device, rank, size, functional_project, compiled=True)
+    fused = symm.torch.counters()["all_reduce_norm"][0]
+    # Captured steps are counted at their capture, and once before it.
+    steps = options.tokens if device.type == "cpu" else 2
+    assert fused == 2 * options.layers * steps, (fused, fusion.left)
+    if rank == 0:
+        print(f"right: {options.tokens * options.batch} tokens on {size} ranks, "
+              f"{2 * options.layers} fused calls and {microseconds:.0f} us a step")
+    fusion.close()
+    dist.destroy_process_group()
 
 
 def main():
@@ -168,25 +218,16 @@ def main():
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     device = torch.device("cuda" if cuda else "cpu")
-    # float32: in bfloat16 two logits may be equal, and sums in another order choose another token
-    dtype = torch.float32
     torch.set_grad_enabled(False)
+    if options.compile:
+        run_compiled(options, device)
+        return
     with symm.init() as ctx:
         team = ctx.world
-        if options.kv_heads % team.size or options.mlp % team.size:
-            raise SystemExit(f"{team.size} ranks cannot share {options.kv_heads} key heads")
-        layers = make_layers(options, device, dtype)
-        embedding = torch.randn(VOCABULARY, options.hidden, device=device,
-                                generator=torch.Generator(device).manual_seed(2))
-        parts = [layer.part(options, team.rank, team.size) for layer in layers]
-        project = reduced_project(team, options.batch, options.hidden, dtype)
-        mine = Decoder(parts, embedding, options.batch, project)
-        tokens, microseconds = decode(mine, captured(mine) if cuda else mine.step, options.tokens)
+        project = reduced_project(team, options.batch, options.hidden, DTYPE)
+        microseconds = run(options, device, team.rank, team.size, project)
         if team.rank == 0:
-            whole = Decoder(layers, embedding, options.batch, lambda _, x, weights: x @ weights)
-            want, _ = decode(whole, whole.step, options.tokens)
-            assert torch.equal(tokens, want), "the tokens are not those of the whole model"
-            print(f"right: {tokens.numel()} tokens on {team.size} ranks, "
+            print(f"right: {options.tokens * options.batch} tokens on {team.size} ranks, "
                   f"{microseconds:.0f} us a step")
         team.barrier()
 

@@ -24,13 +24,13 @@ def write_program(folder, source):
 
 @pytest.fixture
 def torchrun(tmp_path):
-    """torchrun(size, source): runs Python source on ranks; the text that they printed."""
+    """torchrun(size, source, arguments): runs Python source on ranks; what subprocess.run gives."""
 
-    def run(size, source, check=True, timeout=240, **env):
+    def run(size, source, arguments=(), check=True, timeout=240, **env):
         program = write_program(tmp_path, source)
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone",
-             "--nproc-per-node", str(size), str(program)],
+             "--nproc-per-node", str(size), str(program), *arguments],
             capture_output=True, text=True, timeout=timeout,
             env={**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1", **env},
         )

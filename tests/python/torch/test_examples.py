@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The examples of symm/python/examples that use torch."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ EXAMPLES = Path(__file__).parents[3] / "symm" / "python" / "examples"
 def test_example(torchrun, name, ranks):
     done = torchrun(ranks, (EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
     assert done.stdout.startswith("right: "), done.stdout
+
+
+@pytest.mark.skipif(not os.environ.get("SYMM_TEST_LONG"), reason="a minute of C++ compilers")
+def test_compiled_decoder(torchrun):
+    """torch.compile fuses each all_reduce of a decode step with the addition and the norm."""
+    source = (EXAMPLES / "llama_decode.py").read_text(encoding="utf-8")
+    done = torchrun(2, source, ("--compile", "--layers", "1", "--tokens", "4"))
+    assert "2 fused calls" in done.stdout, done.stdout
 
 
 def test_all_are_run():
