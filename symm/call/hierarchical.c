@@ -29,17 +29,9 @@
 #include "call/workspace.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
+#include "select/chunks.h"
 #include "util/clock.h"
 #include "util/status.h"
-
-/* An all_reduce of that many bytes is made in chunks, so that the host's links and the network
- * are busy at the same time. With n chunks an n-th of the shorter part is not hidden, and the
- * engine's latency comes n times. Not measured over a network yet. */
-#define PIPELINE_BYTES ((size_t)4 << 20)
-#define CHUNKS         4
-#define CHUNK_LEAST    ((size_t)2 << 20)
-#define CHUNK_MOST     ((size_t)16 << 20)
-#define CHUNK_ALIGN    ((size_t)512) /* of each rank's part of a chunk */
 
 /* Marks of a channel's side stream: 0 and 1 are for the engine's steps in turn. */
 #define MARK_SCATTERED 2
@@ -232,19 +224,12 @@ static symm_status reduce_leaders(struct run *run, const char *in, char *out,
     return status;
 }
 
-/* Elements of a rank's part in one chunk; `part`: no chunks. A function of what all ranks share. */
+/* Elements of a rank's part in one chunk. At least `part`: no chunks. */
 static size_t chunk_of(const struct run *run, size_t part)
 {
-    size_t bytes = part * run->element * (size_t)run->hierarchy->places;
-    size_t wanted = bytes / CHUNKS, line = CHUNK_ALIGN / run->element;
-
-    if (!run->team->device_ops || bytes < PIPELINE_BYTES ||
-        !symm__engine_fits_beside(run->team->ctx))
+    if (!run->team->device_ops || !symm__engine_fits_beside(run->team->ctx))
         return part;
-    wanted = wanted < CHUNK_LEAST ? CHUNK_LEAST : wanted;
-    wanted = wanted > CHUNK_MOST ? CHUNK_MOST : wanted;
-    wanted /= run->element * (size_t)run->hierarchy->places;
-    return (wanted + line - 1) / line * line;
+    return symm__chunk_part(part, run->element, (size_t)run->hierarchy->places);
 }
 
 /* A chunk: its first element, and how many each rank of the host has of it. */
