@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 5
+# ctest: cost 8
 #
 # symm-perf model: its command line and tables; every figure over hosts that was measured
 # (docs/performance.md) within 20 % of what it predicts; sanity of what was not measured.
@@ -58,7 +58,7 @@ expect 0 help model --help && says out "symm-perf model [OP] [options]" help
 # ---- The table and the JSON ----------------------------------------------------------
 
 cat > "$work/head" <<'TABLE'
-#       size        ours   pipelined          NCCL ring          NCCL tree    NCCL   ratio
+#       size        ours   one piece          NCCL ring          NCCL tree    NCCL   ratio
 #        (B)        (us)        (us)        (us)               (us)          takes
 TABLE
 expect 0 table model all_reduce --hosts 16 -b 1K -e 64M -f 256 -J "$work/model.json"
@@ -88,13 +88,14 @@ near() {
 # Rows of docs/performance.md: | hosts x GPUs | size | ours | predicted | NCCL | predicted | takes |
 sed -n '/<!-- hosts:begin -->/,/<!-- hosts:end -->/p' "$doc" |
     grep -E '^\| [0-9]+ x [0-9]+ ' > "$work/points"
+# None was measured in chunks: the one that is long enough for them is older than they.
 points=0
 while IFS='|' read -r _ shape size ours ours_model nccl nccl_model takes _; do
     read -r hosts _ gpus <<< "$shape"
     size=$(bytes_of "$(sed 's/^ *//; s/ *$//' <<< "$size")")
     # shellcheck disable=SC2086
     read -r ours_now nccl_now takes_now < <(predict '.results[0] |
-        "\(.ours_us) \(.nccl_us) \(.nccl_takes)"' \
+        "\(.one_piece_us) \(.nccl_us) \(.nccl_takes)"' \
         --hosts "$hosts" --gpus "$gpus" $network -b "$size" -e "$size")
     where="$hosts x $gpus, $size bytes"
     near "$ours_now" "$ours" 20 || fail "$where: measured $ours, predicted $ours_now"
@@ -118,23 +119,38 @@ pairs=$(awk -F' *[|] *' '$2 ~ /^ *2 x 2/ { printf "%s%s %s / %s%s", n++ ? ", " :
 tr '\n' ' ' < "$doc" | grep -qF "one run: $pairs." ||
     fail "the figures of 2 x 2 differ from the measured ones: $pairs"
 
-# Predictions for machines of 8: | hosts | size | ours | pipelined | ring | tree | takes |
+# Predictions for machines of 8: | hosts | size | ours | one piece | ring | tree | takes |
 sed -n '/<!-- predictions:begin -->/,/<!-- predictions:end -->/p' "$doc" |
     grep -E '^\| [0-9]+ \| ' > "$work/predictions"
-while IFS='|' read -r _ hosts size ours chunks ring tree takes _; do
+while IFS='|' read -r _ hosts size ours piece ring tree takes _; do
     hosts=${hosts// /}
     size=$(bytes_of "$(sed 's/^ *//; s/ *$//' <<< "$size")")
-    read -r ours_now chunks_now ring_now tree_now takes_now < <(predict '.results[0] |
-        "\(.ours_us) \(.pipelined_us) \(.nccl_ring.us) \(.nccl_tree.us) \(.nccl_takes)"' \
+    read -r ours_now piece_now ring_now tree_now takes_now < <(predict '.results[0] |
+        "\(.ours_us) \(.one_piece_us) \(.nccl_ring.us) \(.nccl_tree.us) \(.nccl_takes)"' \
         --hosts "$hosts" -b "$size" -e "$size")
-    if ! { near "$ours_now" "$ours" 1 && near "$chunks_now" "$chunks" 1 &&
+    if ! { near "$ours_now" "$ours" 1 && near "$piece_now" "$piece" 1 &&
         near "$ring_now" "$ring" 1 && near "$tree_now" "$tree" 1 &&
         [ "$takes_now" = "$(tr -d ' ' <<< "$takes")" ]; }; then
         fail "the document's prediction for $hosts hosts, $size bytes: now $ours_now" \
-            "$chunks_now $ring_now $tree_now $takes_now"
+            "$piece_now $ring_now $tree_now $takes_now"
     fi
 done < "$work/predictions"
-[ "$(wc -l < "$work/predictions")" = 12 ] || fail "not 12 predictions in docs/performance.md"
+[ "$(wc -l < "$work/predictions")" = 16 ] || fail "not 16 predictions in docs/performance.md"
+
+# What chunks are to one piece: | hosts | a column for each size |
+sed -n '/<!-- chunks:begin -->/,/<!-- chunks:end -->/p' "$doc" | grep -E '^\| [0-9]+ \| ' \
+    > "$work/ratios"
+while IFS='|' read -r _ hosts ratios; do
+    predict '.results[] | [.size, .ours_us / .one_piece_us] | @tsv' --hosts "$((hosts))" \
+        -b 4M -e 256M > "$work/now"
+    for size in 4 8 16 32 64 256; do
+        now=$(awk -v size=$((size << 20)) '$1 == size { printf "%.2f", $2 }' "$work/now")
+        [ "$now" = "$(cut -d'|' -f1 <<< "$ratios" | tr -d ' ')" ] ||
+            fail "the document's ratio for $((hosts)) hosts, $size MiB: now $now"
+        ratios=${ratios#*|}
+    done
+done < "$work/ratios"
+[ "$(wc -l < "$work/ratios")" = 5 ] || fail "not 5 rows of ratios in docs/performance.md"
 
 # ---- Sanity --------------------------------------------------------------------------
 
@@ -176,9 +192,66 @@ least=$(jq '[.measured[] | select(.collective == "all_reduce" and .data == "half
 alone=$(predict '.results[0].ours_us' --hosts 1 --gpus 4 -b 1M -e 1M --latency 500)
 near "$alone" "$least" 0.01 || fail "one host takes $alone us, measured $least"
 
-# Chunks end between the slower part alone and the parts one after the other.
-holds 'all(.results[]; .pipelined_us <= .ours_us and .pipelined_us > 0.4 * .ours_us)' \
-    "chunks" --hosts 16 -b 1K -e 256M
+# ---- Chunks (docs/design.md, "Several hosts") ------------------------------------------
+
+# Where the network's latency is all, n chunks take n times as long as one piece.
+while read -r size chunks; do
+    for latency in 100000 200000; do
+        predict '.results[0] | "\(.ours_us) \(.one_piece_us)"' -b "$size" -e "$size" \
+            --latency "$latency"
+    done > "$work/slopes"
+    near "$(awk '{ ours = $1 - ours; piece = $2 - piece } END { print ours / piece }' \
+        "$work/slopes")" "$chunks" 0.1 ||
+        fail "$size bytes are not in $chunks chunks: $(tr '\n' ' ' < "$work/slopes")"
+done <<'SIZES'
+4194302 1
+4194304 2
+6291456 3
+8388608 4
+67108864 4
+68157440 5
+134217728 8
+SIZES
+holds 'all(.results[]; .ours_us == .one_piece_us)' "chunks of one rank a host" \
+    --gpus 1 --nics 1 -b 1M -e 256M
+holds 'all(.results[]; .ours_us == .one_piece_us)' "chunks on one host" --hosts 1 -b 1M -e 256M
+
+# The two streams of hierarchical.c step by step: kernels, and the engine's steps. A host's part
+# is what the tool says of one host; what else one piece takes is the engine's.
+two_streams() {
+    awk -v n="$1" -v s="$2" -v g="$3" -v piece="$4" 'BEGIN {
+        r = piece - s - g
+        for (i = 0; i < n; i++) {
+            kernels += s
+            before = engine
+            engine = (engine > kernels ? engine : kernels) + r
+            if (i > 0)
+                kernels = (kernels > before ? kernels : before) + g
+        }
+        print((kernels > engine ? kernels : engine) + g, (r >= s + g), (r < s), (r < g))
+    }'
+}
+while read -r size chunks step; do
+    scatter=$(predict '.results[0].ours_us' reduce_scatter --hosts 1 -b "$step" -e "$step")
+    gather=$(predict '.results[0].ours_us' all_gather --hosts 1 -b "$step" -e "$step")
+    for network in 1 10 50 80 300 10000; do
+        piece=$(predict '.results[0].one_piece_us' --network "$network" -b "$step" -e "$step")
+        now=$(predict '.results[0].ours_us' --network "$network" -b "$size" -e "$size")
+        read -r walked slow fast_scatter fast_gather \
+            <<< "$(two_streams "$chunks" "$scatter" "$gather" "$piece")"
+        near "$now" "$walked" 0.01 ||
+            fail "$size bytes, $network GB/s: $now us, the streams take $walked"
+        echo "$slow $fast_scatter $fast_gather" >> "$work/cases"
+    done
+done <<'SIZES'
+4M 2 2M
+8M 4 2M
+64M 4 16M
+128M 8 16M
+SIZES
+for case in "1 0 0" "0 0 0" "0 1 1"; do
+    grep -qx "$case" "$work/cases" || fail "no network for the case $case of two streams"
+done
 
 # Another table is used: one that is ten times as slow.
 jq '.measured[].points[][1] *= 10' "$source_dir/bench/costs/h200.json" > "$work/slow.json"
@@ -189,6 +262,11 @@ jq '.measured = [.measured[] | select(.ranks == 4)]' "$source_dir/bench/costs/h2
    > "$work/few.json"
 expect 2 "a table without 2 ranks" model --gpus 2 --costs "$work/few.json" &&
     says err "--costs: the table has no curves of bfloat16 for 2 to 2 ranks" "few curves"
+jq '.measured = [.measured[] | select(.collective != "reduce_scatter")]' \
+    "$source_dir/bench/costs/h200.json" > "$work/few.json"
+for size in 1M 64M; do
+    expect 2 "a table without reduce_scatter" model -b $size -e $size --costs "$work/few.json"
+done
 
 [ "$failures" = 0 ] && echo "all right"
 [ "$failures" = 0 ]

@@ -4,10 +4,11 @@
 
 #include <math.h>
 
-#define ELEMENT 2.0 /* bytes: bfloat16, the data of the measured points */
+#include "select/chunks.h"
+
+#define ELEMENT 2 /* bytes: bfloat16, the data of the measured points */
 /* NCCL's rate on NVLink, GB/s, measured on H200s (SYMM_ALGORITHM_ENGINE in select/cost.c). */
-#define NVLINK     298.0
-#define MOST_PARTS 64 /* of a pipelined call */
+#define NVLINK 298.0
 
 /* ---- NCCL ------------------------------------------------------------------------- */
 
@@ -303,45 +304,40 @@ static double host_us(const struct perf_model *model, enum perf_kind kind, doubl
 
 /* ---- Our collectives (call/hierarchical.c) --------------------------------------------- */
 
-/* Two parts of an all_reduce: on the host, and on the rails. */
-static void all_reduce_parts(const struct perf_model *model, double bytes, double *host,
-                             double *rail)
+/*
+ * An all_reduce on the rails in n equal chunks. Beside the engine's step of a chunk the kernels
+ * scatter the next one and gather the one before. If the step is slower than the two, all but the
+ * first scatter and the last gather is hidden. Else the kernels wait for the engine twice: the
+ * first step has only the second scatter beside it, the last step only the last gather but one.
+ */
+static double rails_us(const struct perf_model *model, double part, double n)
+{
+    const double bytes = part / n * ELEMENT;
+    const double scatter = host_us(model, PERF_REDUCE_SCATTER, bytes);
+    const double gather = host_us(model, PERF_ALL_GATHER, bytes);
+    const double rail = rail_us(model, PERF_ALL_REDUCE, bytes);
+
+    if (n == 1 || rail >= scatter + gather)
+        return scatter + n * rail + gather;
+    return n * (scatter + gather) + fdim(rail, scatter) + fdim(rail, gather);
+}
+
+/* `chunks`: as the library makes it; else in one piece. */
+static double all_reduce_us(const struct perf_model *model, double bytes, bool chunks)
 {
     const double count = fmax(floor(bytes / ELEMENT), 1);
-    const double part = floor(count / model->gpus) * ELEMENT;
-    const double rest = count * ELEMENT - part * model->gpus;
+    const double part = floor(count / model->gpus), rest = count - part * model->gpus;
+    const double step =
+        (double)symm__chunk_part((size_t)part, (size_t)ELEMENT, (size_t)model->gpus);
+    double us = 0;
 
-    *host = *rail = 0;
-    if (part > 0) {
-        *host = host_us(model, PERF_REDUCE_SCATTER, part) +
-                host_us(model, PERF_ALL_GATHER, part);
-        *rail = rail_us(model, PERF_ALL_REDUCE, part);
-    }
-    if (rest > 0) { /* by the leaders */
-        *host += host_us(model, PERF_ALL_REDUCE, rest) +
-                 host_us(model, PERF_BROADCAST, rest);
-        *rail += rail_us(model, PERF_ALL_REDUCE, rest);
-    }
-}
-
-static double whole(const struct perf_model *model, double bytes)
-{
-    double host, rail;
-
-    all_reduce_parts(model, bytes, &host, &rail);
-    return host + rail;
-}
-
-/* In k chunks: the slower part of all of them, and the other part of one; the best k. */
-static double pipelined(const struct perf_model *model, double bytes)
-{
-    double best = whole(model, bytes), host, rail;
-
-    for (int k = 2; k <= MOST_PARTS; k *= 2) {
-        all_reduce_parts(model, bytes / k, &host, &rail);
-        best = fmin(best, k * fmax(host, rail) + fmin(host, rail));
-    }
-    return best;
+    if (part > 0)
+        us = rails_us(model, part, chunks && model->gpus > 1 ? ceil(part / step) : 1);
+    if (rest > 0) /* by the leaders */
+        us += host_us(model, PERF_ALL_REDUCE, rest * ELEMENT) +
+              rail_us(model, PERF_ALL_REDUCE, rest * ELEMENT) +
+              host_us(model, PERF_BROADCAST, rest * ELEMENT);
+    return us;
 }
 
 static double ours(const struct perf_model *model, enum perf_kind kind, double bytes)
@@ -359,7 +355,7 @@ static double ours(const struct perf_model *model, enum perf_kind kind, double b
         return 2 * host_us(model, PERF_ALL_REDUCE, 8) +
                rail_us(model, PERF_ALL_REDUCE, 8);
     default:
-        return whole(model, bytes);
+        return all_reduce_us(model, bytes, true);
     }
 }
 
@@ -394,9 +390,8 @@ bool perf_model_predict(const struct perf_model *model, enum perf_kind kind,
         prediction->ours = nccl;
     else
         prediction->ours = ours(model, kind, bytes);
-    prediction->pipelined =
-        kind == PERF_ALL_REDUCE && model->hosts > 1 && model->gpus > 1
-            ? pipelined(model, bytes)
-            : prediction->ours;
+    prediction->one_piece = kind == PERF_ALL_REDUCE && model->hosts > 1
+                                ? all_reduce_us(model, bytes, false)
+                                : prediction->ours;
     return !isnan(prediction->ours);
 }

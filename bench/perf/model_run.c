@@ -131,8 +131,9 @@ static void print_head(const struct model_options *options)
            model->gpus > 1 ? "s" : "", model->nics, model->nics > 1 ? "s" : "",
            model->network, model->latency, model->sockets ? ", sockets" : "");
     printf(
-        "# a call in a graph; ratio: ours over NCCL's choice; pipelined: not built\n");
-    printf("#\n# %10s  %10s  %10s  %17s  %17s  %6s  %6s\n", "size", "ours", "pipelined",
+        "# a call in a graph; one piece: ours without chunks; ratio: ours over NCCL's "
+        "choice\n");
+    printf("#\n# %10s  %10s  %10s  %17s  %17s  %6s  %6s\n", "size", "ours", "one piece",
            "NCCL ring", "NCCL tree", "NCCL", "ratio");
     printf("# %10s  %10s  %10s  %10s  %5s  %10s  %5s  %6s\n", "(B)", "(us)", "(us)",
            "(us)", "", "(us)", "", "takes");
@@ -141,13 +142,13 @@ static void print_head(const struct model_options *options)
 static void print_row(const struct model_options *options, size_t bytes,
                       const struct perf_prediction *row)
 {
-    const bool chunks =
+    const bool pieces =
         options->sizes.kind == PERF_ALL_REDUCE && options->model.hosts > 1;
     const bool pairs = options->sizes.kind == PERF_ALL_TO_ALL;
 
     printf("%12zu  %10.2f", bytes, row->ours);
-    if (chunks)
-        printf("  %10.2f", row->pipelined);
+    if (pieces)
+        printf("  %10.2f", row->one_piece);
     else
         printf("  %10s", "N/A");
     for (int a = 0; a < PERF_NCCL_ALGORITHMS; a++) {
@@ -167,7 +168,7 @@ static json_t *row_json(const struct model_options *options, size_t bytes,
 {
     json_t *object = json_pack(
         "{s:I,s:f,s:f,s:s,s:f,s:f}", "size", (json_int_t)bytes, "ours_us", row->ours,
-        "pipelined_us", row->pipelined, "nccl_takes",
+        "one_piece_us", row->one_piece, "nccl_takes",
         options->sizes.kind == PERF_ALL_TO_ALL ? "pairs" : algorithms[row->takes],
         "nccl_us", row->nccl[row->takes].us, "ratio",
         row->ours / row->nccl[row->takes].us);

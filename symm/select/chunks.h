@@ -2,7 +2,8 @@
 /*
  * chunks.h - an all_reduce over several hosts in chunks: how large they are.
  *
- * A pure function of what all ranks share. call/hierarchical.c cuts calls by it.
+ * A pure function of what all ranks share. call/hierarchical.c cuts calls by it, and symm-perf's
+ * model predicts them by it.
  */
 #ifndef SYMM_SELECT_CHUNKS_H
 #define SYMM_SELECT_CHUNKS_H
