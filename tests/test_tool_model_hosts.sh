@@ -195,22 +195,29 @@ near "$alone" "$least" 0.01 || fail "one host takes $alone us, measured $least"
 # ---- Chunks (docs/design.md, "Several hosts") ------------------------------------------
 
 # Where the network's latency is all, n chunks take n times as long as one piece.
-while read -r size chunks; do
+while read -r hosts gpus size chunks; do
     for latency in 100000 200000; do
         predict '.results[0] | "\(.ours_us) \(.one_piece_us)"' -b "$size" -e "$size" \
-            --latency "$latency"
+            --hosts "$hosts" --gpus "$gpus" --latency "$latency"
     done > "$work/slopes"
     near "$(awk '{ ours = $1 - ours; piece = $2 - piece } END { print ours / piece }' \
         "$work/slopes")" "$chunks" 0.1 ||
-        fail "$size bytes are not in $chunks chunks: $(tr '\n' ' ' < "$work/slopes")"
+        fail "$hosts x $gpus, $size bytes are not in $chunks chunks: $(tr '\n' ' ' < "$work/slopes")"
 done <<'SIZES'
-4194302 1
-4194304 2
-6291456 3
-8388608 4
-67108864 4
-68157440 5
-134217728 8
+2 2 4194302 1
+2 2 4194304 2
+2 2 6291456 3
+2 2 8388608 4
+2 8 16777200 1
+2 8 16777216 2
+2 8 33554432 4
+2 8 67108864 4
+2 8 68157440 5
+2 8 134217728 8
+4 8 33554400 1
+4 8 33554432 2
+16 4 67108864 2
+16 4 268435456 8
 SIZES
 holds 'all(.results[]; .ours_us == .one_piece_us)' "chunks of one rank a host" \
     --gpus 1 --nics 1 -b 1M -e 256M
@@ -244,8 +251,8 @@ while read -r size chunks step; do
         echo "$slow $fast_scatter $fast_gather" >> "$work/cases"
     done
 done <<'SIZES'
-4M 2 2M
-8M 4 2M
+16M 2 8M
+32M 4 8M
 64M 4 16M
 128M 8 16M
 SIZES

@@ -327,8 +327,8 @@ static double all_reduce_us(const struct perf_model *model, double bytes, bool c
 {
     const double count = fmax(floor(bytes / ELEMENT), 1);
     const double part = floor(count / model->gpus), rest = count - part * model->gpus;
-    const double step =
-        (double)symm__chunk_part((size_t)part, (size_t)ELEMENT, (size_t)model->gpus);
+    const double step = (double)symm__chunk_part(
+        (size_t)part, (size_t)ELEMENT, (size_t)model->gpus, (size_t)model->hosts);
     double us = 0;
 
     if (part > 0)

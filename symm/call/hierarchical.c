@@ -229,7 +229,8 @@ static size_t chunk_of(const struct run *run, size_t part)
 {
     if (!run->team->device_ops || !symm__engine_fits_beside(run->team->ctx))
         return part;
-    return symm__chunk_part(part, run->element, (size_t)run->hierarchy->places);
+    return symm__chunk_part(part, run->element, (size_t)run->hierarchy->places,
+                            (size_t)run->hierarchy->hosts);
 }
 
 /* A chunk: its first element, and how many each rank of the host has of it. */
