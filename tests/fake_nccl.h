@@ -115,6 +115,22 @@ struct fake_comm {
     struct fake_piece *registered, *windows;
 };
 
+/* ---- fake_nccl.c: communicators ------------------------------------------------------ */
+
+#define SYSTEM_ERROR   2
+#define INTERNAL_ERROR 3
+#define SECONDS        60 /* that anything is waited for here */
+
+extern pthread_mutex_t fake_nccl_mutex;   /* of the communicators' lists */
+extern _Thread_local int fake_nccl_depth; /* of groups */
+/* What every call on a communicator begins with. */
+struct fake_comm *fake_nccl_use(void *given, const char *symbol);
+struct fake_comm *fake_nccl_use_ready(void *given, const char *symbol);
+/* Around a call that may be stuck. */
+void fake_nccl_enter(struct fake_comm *comm, const char *symbol);
+/* The result of a call, or that of one that an abort has ended. */
+int fake_nccl_leave(struct fake_comm *comm, int result);
+
 /* ---- fake_nccl_data.c: moving data ----------------------------------------------- */
 
 struct fake_transfer {
