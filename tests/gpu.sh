@@ -101,8 +101,8 @@ for n in $sizes; do
             ${algorithm:+--algorithm "$algorithm"}
     done
 done
-# What is stored at peers: the ground of it, and collectives behind it; and stores that nothing
-# orders, which must be seen.
+# The orders between GPUs that kernels rely on; stores at peers with collectives behind them; and
+# stores that nothing orders, which must be seen.
 check fence 120 "$bin/gpu_fence"
 for n in $sizes; do
     [ "$n" -gt 1 ] || continue
