@@ -9,6 +9,8 @@
  * SYMM_TEST_KILLS=N sets the number of deaths at random moments of the agreement (12).
  */
 /* ctest: cost 15 */
+/* ctest: replaces symm__team_complete */
+/* ctest: replaces symm__relay_read */
 #include "harness.h"
 #include "shrink_stage.h"
 
@@ -32,6 +34,7 @@ struct shared {
     int ranks;
     unsigned first, second; /* ranks that die before the call, in it */
     unsigned late;          /* ranks that come after all others have returned */
+    bool opens;             /* the coordinator stops when it has made the team */
     double delay;           /* from the call of `second` to their death */
     double timeout;
     struct harness_sync sync[2];
@@ -447,18 +450,58 @@ static void halves_do_not_both_go_on(void **state)
 /*
  * The coordinator stops when it has come, and waits for the last rank. It continues when the others
  * have given up, or (`late`) have a team without it: then it is rank 5 of a team in turned order,
- * since with rank 0 the relay of its host stops, too.
+ * since with rank 0 the relay of its host stops, too. `opens`: it stops when all have made the team
+ * that it has proposed. When it continues it must not decide for that team before it hears the others.
  */
+static enum { GOES_ON, MAKES, HAS_MADE } coordinator;
+
+symm_status __real_symm__team_complete(symm_team *made, uint32_t uid, int slot,
+                                       int size, double timeout);
+symm_status __wrap_symm__team_complete(symm_team *made, uint32_t uid, int slot,
+                                       int size, double timeout);
+symm_status __wrap_symm__team_complete(symm_team *made, uint32_t uid, int slot,
+                                       int size, double timeout)
+{
+    const symm_status status =
+        __real_symm__team_complete(made, uid, slot, size, timeout);
+
+    if (coordinator == MAKES) {
+        coordinator = HAS_MADE;
+        harness_sleep(timeout / 4); /* the others' OPENED come */
+    }
+    return status;
+}
+
+typedef void read_cell(void *user, int rank, const void *bytes, size_t count);
+struct symm_relay;
+uint64_t __real_symm__relay_read(struct symm_relay *relay, uint64_t tag, uint64_t since,
+                                 read_cell *each, void *user);
+uint64_t __wrap_symm__relay_read(struct symm_relay *relay, uint64_t tag, uint64_t since,
+                                 read_cell *each, void *user);
+uint64_t __wrap_symm__relay_read(struct symm_relay *relay, uint64_t tag, uint64_t since,
+                                 read_cell *each, void *user)
+{
+    const uint64_t read = __real_symm__relay_read(relay, tag, since, each, user);
+
+    if (coordinator == HAS_MADE) {
+        coordinator = GOES_ON;
+        raise(SIGSTOP);
+    }
+    return read;
+}
+
 static void stop_coordinator(const pid_t *ranks, int count, void *arg)
 {
     struct shared *s = arg;
     const int first = s->late ? count - 1 : 0;
 
-    if (!harness_until(&s->ready, count - 1))
-        return;
-    harness_sleep(s->timeout / 4); /* for their coming */
-    kill(ranks[first], SIGSTOP);
-    atomic_fetch_add(&s->ready, 1);
+    if (!s->opens) {
+        if (!harness_until(&s->ready, count - 1))
+            return;
+        harness_sleep(s->timeout / 4); /* for their coming */
+        kill(ranks[first], SIGSTOP);
+        atomic_fetch_add(&s->ready, 1);
+    }
     (void)harness_until(&s->made, (s->late ? 2 : 1) * (count - 1));
     kill(ranks[first], SIGCONT);
 }
@@ -473,7 +516,8 @@ static int body_stopped(symm_ctx *ctx, void *arg)
     if (s->late)
         CHECK_OK(symm_team_split(world, 0, -me, &team));
     CHECK_OK(symm_barrier(team, NULL, NULL));
-    if (symm_team_rank(team) == s->ranks - 1)
+    coordinator = s->opens && me == first ? MAKES : GOES_ON;
+    if (symm_team_rank(team) == s->ranks - 1 && !s->opens)
         CHECK(harness_until(&s->ready, s->ranks));
     atomic_fetch_add(&s->ready, 1);
     CHECK_STATUS(symm_team_shrink(team, &next), SYMM_ERR_TIMEOUT);
@@ -503,14 +547,15 @@ static void a_coordinator_stops(void **state)
 {
     struct shared *s = *state;
 
-    for (unsigned late = 0; late < 2; late++) {
+    for (unsigned k = 0; k < 3; k++) {
         double timeout;
 
         HARNESS_PATIENCE(timeout, 0.6)
         {
             struct harness h = job(s, "aabbcc", body_stopped);
 
-            s->late = late;
+            s->late = k == 1;
+            s->opens = k == 2;
             s->timeout = timeout;
             h.direct = stop_coordinator;
             if (harness_run(&h) == 0)

@@ -15,7 +15,8 @@
  *     DONE(ballot)      decision: all of its set have OPENED
  *     FAILED            decision: one could not, or not in time: all return an error
  *     ABANDONED         decision of any rank: the coordinator, though it lives, is too late. All
- *                       return an error, but those that have read a decision before
+ *                       return an error, but those that have read a decision before. The
+ *                       coordinator does so, too, if it comes to decide DONE when others may have
  *     LEFT              the rank returns an error of its own, and counts as dead
  *
  * If one of the set dies without OPENED, the coordinator makes a new proposal. If the coordinator
@@ -23,8 +24,8 @@
  * of them knows a decision it is taken over, else none was or will be made by a lower
  * coordinator, for no rank listens to it any more. So there is one decision (among ranks that
  * live; what a rank has returned that then died is not known to others). A copied decision
- * says up to which view it counts (`in`), since a copy by a rank that has died may come late. This is
- * the view change of replication protocols (Oki and Liskov 1988) with the quorum "all that live".
+ * says up to which view it counts (`in`), since a copy by a rank that has died may come late. This
+ * is the view change of replication protocols (Oki and Liskov 1988) with the quorum "all that live".
  * tests/model/shrink_hosts.pml is the model.
  *
  * A rank that returns goes on to later calls, or never writes again: its cell has the last two
@@ -36,9 +37,11 @@
  * lowest one. Two sides cannot both be that.
  *
  * Bounded: one deadline for ranks that are alive but do not come, one for making the team; a death
- * begins both anew. Later than three deadlines after the last change of view or proposal a rank
- * abandons the call. All of them stay in, as after FAILED, and the next call goes on without a
- * coordinator that does not come to it.
+ * begins both anew. A rank abandons the call a second later than three deadlines after the last
+ * change of view or proposal. A coordinator decides DONE within three deadlines of its proposal,
+ * which others try after it was made: when a rank abandons the call, a decision DONE is at least a
+ * second old, or will not be made. All of them stay in, as after FAILED, and the next call goes on
+ * without a coordinator that does not come to it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,6 +304,7 @@ static symm_status propose(struct shrink *s)
     }
     s->own->slot = (uint32_t)symm__slots_free(&taken);
     s->own->round++;
+    s->proposed = symm__now();
     return SYMM_OK;
 }
 
@@ -342,8 +346,10 @@ static symm_status judge(struct shrink *s)
     symm_status failed = SYMM_OK;
     bool all = all_opened(s, &again, &failed);
 
-    if (all)
+    if (all && symm__now() < s->proposed + lease_seconds(s))
         decide(s, DONE, SYMM_OK);
+    else if (all) /* it was stopped */
+        decide(s, ABANDONED, SYMM_ERR_TIMEOUT);
     else if (again)
         return propose(s);
     else if (failed != SYMM_OK && !is_broken(failed))

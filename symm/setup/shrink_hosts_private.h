@@ -64,6 +64,7 @@ struct shrink {
     uint64_t read; /* the board, so far */
     double until;  /* ranks are waited for */
     double since;  /* the last change of view or proposal */
+    double proposed; /* the own proposal */
     double broken; /* since when a member has NOT_OPENED for a death; 0: none has */
     int spare;
     bool gave_up;                    /* ABANDONED by its own clock */
@@ -93,10 +94,16 @@ static inline bool is_out(const struct shrink *s, int member)
            (cell && cell->state == LEFT);
 }
 
+/* How long after its proposal a coordinator may decide that a team is made. */
+static inline double lease_seconds(const struct shrink *s)
+{
+    return 3 * s->team->ctx->timeout;
+}
+
 /* How long a decision is waited for after the last change of view or proposal. */
 static inline double decision_seconds(const struct shrink *s)
 {
-    return 3 * s->team->ctx->timeout + DEATH_SECONDS;
+    return lease_seconds(s) + DEATH_SECONDS;
 }
 
 /* Has the call ended without a team for all that came, and can it be made again? */
