@@ -154,6 +154,13 @@ explore_long right -DDEATHS=1 -DFAILS=1 # 2.3 million states
 for mutant in NO_PROMISE NO_TAKE_OVER ANY_VIEW EARLY_DONE NO_NEW_ROUND; do
     explore wrong "-D$mutant"
 done
+stops=(-DDEATHS=0 -DSTOPS=1 -DCALLS=2 -DDEAD=4) # of two ranks one stops, in one of two calls
+explore right "${stops[@]}"
+explore_long right -DDEATHS=0 -DSTOPS=1 # 1 million states
+for mutant in NO_GIVE_UP LEAVE LATE_DONE NO_PASS OLD_CELLS; do
+    explore wrong "${stops[@]}" "-D$mutant"
+done
+explore_long wrong -DDEATHS=0 -DSTOPS=1 -DHASTY
 
 begin exchange
 explore right -DRANKS=2 -DSTEPS=2 -DLATES=1 -DBADS=1
