@@ -38,7 +38,9 @@ struct sim_config {
     /* So many of the rank's allocations fail, from that one on; 0: none. They are blocks of memory,
      * mappings, memfds and their pages. */
     uint64_t lack_at[SIM_RANKS_MAX], lacks[SIM_RANKS_MAX];
-    unsigned breaks; /* calls in 1024 at which a TCP connection between hosts is lost */
+    unsigned
+        breaks; /* calls in 1024 at which a TCP connection between hosts is lost, */
+    unsigned breaks_most; /* so many times in all; 0: any */
     unsigned
         slow; /* calls in 65536 that take milliseconds: the processor is taken away */
     unsigned

@@ -60,6 +60,7 @@ struct sim {
     struct sim_rank rank[SIM_RANKS_MAX];
     uint64_t now, next_due, events, hash, random;
     uint64_t cut_at, cut_until; /* the same: never */
+    unsigned broken;            /* connections between hosts that were lost */
     int tids;
     void *main_sp, *main_tls;
     const char *hung;

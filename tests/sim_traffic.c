@@ -262,6 +262,9 @@ static void perhaps_break(struct sim_object *o)
     if (o->local || !o->peer || sim_below(1024) >= sim.config->breaks ||
         sim.config->host_of[o->rank] == sim.config->host_of[o->peer->rank])
         return;
+    if (sim.config->breaks_most > 0 && sim.broken >= sim.config->breaks_most)
+        return;
+    sim.broken++;
     sim_event("breaks", o->number, 0);
     o->error = ECONNRESET;
     o->error_at = o->eof_at = sim.now;

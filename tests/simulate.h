@@ -52,6 +52,7 @@ struct job {
     uint64_t deaths, stops; /* bits: ranks that will be killed, stopped for long, */
     uint64_t lacks;         /* whose allocations will fail */
     bool breaks, cut;       /* cut: for longer than calls bear */
+    bool starts;            /* connections are lost at the start: all ranks join */
     struct sim_config sim;
     /* By the ranks, while it runs. */
     char entries[RANKS][ENTRY];

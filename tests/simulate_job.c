@@ -82,6 +82,20 @@ static void choose_faults(struct job *job, uint64_t *state)
     }
 }
 
+/* Connections that are lost at the start of a job over hosts that has no other fault, one to six in
+ * all, of one host or of several: all ranks must join. */
+static void choose_starts(struct job *job)
+{
+    uint64_t state = job->seed * UINT64_C(0xbf58476d1ce4e5b9) + 1;
+
+    if (job->hosts == 1 || job->way != BY_PORT || job->deaths || job->stops ||
+        job->breaks || below(&state, 2))
+        return;
+    job->sim.breaks = 32u << below(&state, 4);
+    job->sim.breaks_most = 1 + (unsigned)below(&state, 6);
+    job->breaks = job->starts = true;
+}
+
 #define CUT_SHORT 0.5 /* seconds, which calls bear */
 
 /* A network that is cut in two: most jobs over hosts without another fault, some of those with
@@ -164,6 +178,7 @@ void simulate_choose(struct job *job, uint64_t seed)
     for (int r = 0; r < job->ranks; r++)
         job->sim.host_of[r] = job->host[r] - 'a';
     choose_faults(job, &state);
+    choose_starts(job);
     choose_cut(job);
     choose_lack(job);
 }

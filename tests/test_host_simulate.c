@@ -116,6 +116,10 @@ static void judge_job(const struct job *job, struct verdict *shared)
                  r, result->fds[r], result->mappings[r], result->threads[r],
                  result->blocks[r]);
     }
+    for (int r = 0; r < job->ranks && job->starts && !job->sim.cut_hosts && !job->lacks;
+         r++)
+        if (!job->outcome[r].joined)
+            note(shared, "rank %d has not joined over connections that were lost", r);
     compare_teams(job, shared);
     compare_sides(job, shared);
     for (int r = 0;

@@ -110,12 +110,61 @@ static void test_again(void **state)
         SYMM_OK, "");
 }
 
+/* Connections that break two and three times before TABLE is there, of one host and of two. */
+static void test_again_and_again(void **state)
+{
+#define CUT    "reset\nconnect 1\n" ONE
+#define CUT_2  "reset\nconnect 2\n" TWO
+#define PLACED "PLACE rank=1\n"
+    static const char *const one[] = {CUT CUT, CUT CUT CUT, CUT "wait\n" CUT,
+                                      "wait\n" CUT "wait\n" CUT "wait\n" CUT};
+    static const int times[] = {2, 3, 2, 3};
+    char script[1024];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(one) / sizeof(one[0]); i++) {
+        /* The first host, which waits for another one; the last host, which all wait for. */
+        snprintf(script, sizeof(script), "root 2\nconnect 1\n" ONE "%sconnect 2\n" TWO,
+                 one[i]);
+        must_give(script, SYMM_OK, "");
+        assert_int_equal(tables[times[i]], 1);
+        assert_int_equal(tables[times[i] + 1], 1);
+        snprintf(script, sizeof(script),
+                 "root 2\nconnect 2\n" TWO "connect 1\n" ONE "%s", one[i]);
+        must_give(script, SYMM_OK, "");
+        assert_int_equal(tables[0], 1);
+        assert_int_equal(tables[times[i] + 1], 1);
+    }
+    /* Both hosts; the second script's connections all break after the table was sent. */
+    must_give("root 2\nconnect 1\n" ONE CUT "connect 2\n" TWO CUT_2 CUT_2, SYMM_OK, "");
+    assert_int_equal(tables[1] + tables[4], 2);
+    must_give("root 2\nconnect 1\n" ONE "wait\nconnect 2\n" TWO "wait\nconnect 1\n" ONE
+              "wait\nconnect 2\n" TWO "wait\nconnect 1\n" ONE,
+              SYMM_OK, "");
+    assert_int_equal(tables[3] + tables[4], 2);
+    /* The place has come, the table has not. */
+    must_give("root 2\nconnect 1\n" ONE "wait\nreset\nconnect 1\n" PLACED
+              "reset\nconnect 1\n" PLACED "reset\nconnect 1\n" PLACED "connect 2\n" TWO,
+              SYMM_OK, "");
+    assert_int_equal(tables[3] + tables[4], 2);
+    must_give("child 0 0\nwait\nreset\nconnect\nwait\nreset\nconnect\nwait\n"
+              "PLACE i:1 i:0 a:0\nTABLE rank=2 z:16\n",
+              SYMM_OK, "");
+    must_give("child 0 0\nwait\nreset\nconnect\nwait\nPLACE i:1 i:0 a:0\n"
+              "reset\nconnect\nwait\nreset\nconnect\nwait\nTABLE rank=2 z:16\n",
+              SYMM_OK, "");
+    must_give(
+        "child 7 1\nwait\nreset\nconnect\nwait\nPLACE i:9 i:0 a:4\nclose\nconnect\n"
+        "wait\nreset\nconnect\nwait\nreset\nconnect\nwait\nTABLE rank=10 z:80\n",
+        SYMM_OK, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_joins), cmocka_unit_test(test_place),
         cmocka_unit_test(test_table), cmocka_unit_test(test_list),
-        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_again), cmocka_unit_test(test_again_and_again),
     };
 
     (void)setenv("SYMM_LOG", "error", 1);
