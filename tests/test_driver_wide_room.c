@@ -194,18 +194,17 @@ static void all_three_have_room(void **state)
 static void a_larger_kernel_of_nccl_hangs(void **state)
 {
     double late;
-    int done, hung = 0;
+    int done, hung;
 
     (void)state;
     setenv("NCCL_MAX_CTAS", "64", 1);
     HARNESS_PATIENCE(late, 0.5) /* for the library's kernel to come before NCCL's */
     {
-        assert_int_equal(run(10 * late, late, false, &done, &hung), 0);
-        if (done == 0 && hung == 4)
+        if (run(10 * late, late, false, &done, &hung) == 0 && done == 0 && hung == 4)
             break;
     }
     unsetenv("NCCL_MAX_CTAS");
-    assert_int_equal(hung, 4);
+    assert_true(late <= HARNESS_SOON);
 }
 
 int main(void)
