@@ -3,7 +3,7 @@
  * fuzz_bootstrap.c - messages of a bootstrap by key (bootstrap/bootstrap.h), from both sides.
  *
  * A script's first line is "join RANK SIZE": the script is rank 0's, or "root SIZE": it is that of
- * joiners. Other lines are "connect", "use N" (a connection), "close", "wait", or messages:
+ * joining ranks. Other lines are "connect", "use N" (a connection), "close", "wait", or messages:
  * "PEERS first=2 f=1" has one socket with it, "bytes=N" is as much as goes of it. In the end
  * the script's side hangs up, rank 0 after an ABORT.
  */
@@ -30,7 +30,7 @@ struct side {
     struct symm_socket_path place;
     atomic_bool over;
     int listener, end[ENDS_MOST], ends, now;
-    uint64_t nonce; /* of the joiner under test */
+    uint64_t nonce; /* of the joining rank under test */
 };
 
 static const uint8_t secret[SYMM_SECRET_BYTES] = "fuzz_bootstrap";
@@ -55,7 +55,7 @@ static bool keep(struct side *side, int fd)
     return true;
 }
 
-/* To the root under test; or the next connection of the joiner under test, and its HELLO. */
+/* To the root under test; or the next connection of the joining rank under test, and its HELLO. */
 static bool connect_now(struct side *side)
 {
     struct symm_bootstrap_message hello;

@@ -103,7 +103,7 @@ static bool missing_are_named(int kind, double timeout)
     job_open(&job, 6);
     for (int r = 0; r < 6; r++) {
         if (r != 5 && r != 2) {
-            /* 1: joiners are less patient than the root; 2: the root is the least. */
+            /* 1: joining ranks are less patient than the root; 2: the root is the least. */
             job.timeout =
                 (kind == 1) == (r == 0) && kind != 0 ? HARNESS_AMPLE : timeout;
             plane_start(&job.plane, body_bootstrap_once, r, &job);

@@ -68,18 +68,18 @@ symm_status symm__bootstrap_tree(const struct symm_bootstrap_run *run, const cha
  */
 symm_status symm__bootstrap_pairs(int size, int **fds) SYMM_MUST_CHECK;
 
-/* ---- By key: what rank 0 (the root) and the other ranks (joiners) say to each other ------ */
+/* ---- By key: messages between rank 0 (the root) and the other, joining ranks -------------- */
 
 /*
- * A packet holds one message of fixed size. A joiner says HELLO, and gets WELCOME or
- * REFUSED (with a reason). When all have arrived the root sends PEERS: sockets to the other
- * joiners, in one or more packets. A joiner that has all of them, or has failed, says
- * DONE; when all are done the root says GO, and the connection is from then on the
- * pair's. Whatever fails, the root sends ABORT with the sentence to all ranks. A joiner
- * whose deadline passes says GIVE_UP, so that the root can report to all ranks which are
- * missing.
+ * A packet holds one message of fixed size. A joining rank sends HELLO, and gets WELCOME or
+ * REFUSED (with a reason). When all have joined the root sends PEERS: sockets to the other
+ * joining ranks, in one or more packets. A rank that has all of them, or has failed, sends
+ * DONE; after DONE of all the root sends GO, and from then on the connection is the socket
+ * between that rank and rank 0. Whatever fails, the root sends ABORT with the sentence to all
+ * ranks. A rank whose deadline passes sends GIVE_UP, so that the root can report to all ranks
+ * which are missing.
  *
- * A joiner's random nonce is part of all messages from and to it.
+ * A joining rank's random nonce is part of all messages from and to it.
  */
 #define SYMM_BOOTSTRAP_MAGIC    0x4d4d5953u /* "SYMM" */
 #define SYMM_BOOTSTRAP_PROTOCOL 1u
@@ -103,15 +103,15 @@ struct symm_bootstrap_message {
     uint16_t protocol;
     uint16_t kind;
     uint32_t library;    /* HELLO: version as 0xMMmmpp */
-    int32_t rank;        /* the joiner's */
+    int32_t rank;        /* of the joining rank */
     int32_t size;        /* of the job */
     int32_t status;      /* DONE, ABORT, REFUSED: a symm_status */
-    uint64_t nonce;      /* the joiner's */
-    int32_t pid;         /* HELLO: as the joiner sees itself; for errors only */
-    int32_t
-        first; /* PEERS: rank that the first descriptor leads to; HELLO, WELCOME: the
-                          * sender's rank in the job */
-    int32_t count;       /* and how many ranks from there on */
+    uint64_t nonce;      /* of the joining rank */
+    int32_t pid;         /* HELLO: as the joining rank sees itself; for errors only */
+    /* PEERS: the rank that the first descriptor leads to; HELLO, WELCOME: the sender's rank in the
+     * job */
+    int32_t first;
+    int32_t count;       /* PEERS: how many ranks from `first` on */
     uint32_t has_secret; /* HELLO: 1 if secret is set */
     uint8_t secret[SYMM_SECRET_BYTES];
     union {

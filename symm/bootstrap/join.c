@@ -36,7 +36,7 @@ struct join {
     bool welcome; /* rank 0 has accepted this rank */
     bool gave_up; /* GIVE_UP was sent */
     bool over;    /* GO has arrived */
-    int have;     /* sockets to the other joiners so far */
+    int have;     /* sockets to other joining ranks so far */
     int *peer_fd; /* by rank: theirs; [0] is set at the end; the caller's */
 };
 

@@ -2,12 +2,12 @@
 /*
  * root.c - rank 0's side of a bootstrap by key.
  *
- * Gathers the joiners, hands out the sockets between them, and ends the bootstrap with the same
- * status on all. Guarantees: connections without a valid HELLO are bounded in number (the oldest
- * is dropped) and closed after a second at most, and never stop the bootstrap; a
- * joiner that hangs up, times out or fails ends it at once, with the same sentence on
- * every rank. Refuses: other users, secrets, versions and sizes, ranks out of range or
- * taken; a refusal is answered with its reason and logged.
+ * Gathers the other ranks, hands out the sockets between them, and ends the bootstrap with the same
+ * status on all. Guarantees: connections without a valid HELLO are bounded in number (the oldest is
+ * dropped) and closed after a second at most, and never stop the bootstrap; a rank that has joined
+ * and hangs up, times out or fails ends it at once, with the same sentence on every rank. Refuses:
+ * other users, secrets, versions and sizes, ranks out of range or taken; a refusal is answered with
+ * its reason and logged.
  */
 #include <errno.h>
 #include <poll.h>
@@ -24,8 +24,8 @@
 #include "util/rank_text.h"
 #include "util/status.h"
 
-#define ROOT_PENDING_MAX     64   /* connections that have not said HELLO yet */
-#define ROOT_PENDING_SECONDS 1.0  /* for one to say it */
+#define ROOT_PENDING_MAX     64  /* connections that have not sent HELLO yet */
+#define ROOT_PENDING_SECONDS 1.0 /* for one to send it */
 #define ROOT_PENDING_KEEP    0.01 /* before it may have to make room for a newer one */
 #define ROOT_PARTING_SECONDS 0.05 /* for all ranks to take an ABORT */
 #define ROOT_ANSWER_SECONDS  0.5  /* for the last steps, once all have arrived */
@@ -38,9 +38,9 @@ struct root {
     int pid[SYMM_BOOTSTRAP_MAX];
     bool done[SYMM_BOOTSTRAP_MAX]; /* by rank: has sent DONE with SYMM_OK */
     int joined;                    /* without rank 0 */
-    struct symm_acceptor joiners;  /* that have not said HELLO */
-    char refused[sizeof(
-        ((struct symm_bootstrap_message *)0)->text)]; /* why the last was */
+    struct symm_acceptor pending;  /* connections that have not sent HELLO */
+    /* Why the last connection was refused. */
+    char refused[sizeof(((struct symm_bootstrap_message *)0)->text)];
 };
 
 /* ---- Failing --------------------------------------------------------------------- */
@@ -115,8 +115,8 @@ static bool root_same_secret(const struct symm_bootstrap_run *run,
 }
 
 /* Is this the HELLO of a rank that is still awaited? If not, root->refused says why. */
-static bool root_judge(struct root *root, int fd, bool whole,
-                       const struct symm_bootstrap_message *hello)
+static bool root_check_hello(struct root *root, int fd, bool whole,
+                             const struct symm_bootstrap_message *hello)
 {
     const struct symm_bootstrap_run *run = root->run;
     const size_t bytes = sizeof(root->refused);
@@ -158,7 +158,7 @@ static bool root_judge(struct root *root, int fd, bool whole,
 }
 
 /* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
-static const char *root_hear_joiner(void *user, struct symm_guest *guest)
+static const char *root_hear_pending(void *user, struct symm_guest *guest)
 {
     struct root *root = user;
     int fds_count;
@@ -170,7 +170,7 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
     if (wire != SYMM_SEQPACKET_OK && wire != SYMM_SEQPACKET_CUT &&
         wire != SYMM_SEQPACKET_CUT_FDS)
         return "";
-    if (!root_judge(root, guest->fd, wire == SYMM_SEQPACKET_OK, &hello)) {
+    if (!root_check_hello(root, guest->fd, wire == SYMM_SEQPACKET_OK, &hello)) {
         root_refuse(root, guest->fd, &hello);
         return root->refused;
     }
@@ -186,7 +186,7 @@ static const char *root_hear_joiner(void *user, struct symm_guest *guest)
     root->pid[hello.rank] = hello.pid;
     symm__bootstrap_learn(root->run, hello.rank, hello.first);
     root->joined++;
-    root->joiners.over = root->joined == root->run->size - 1;
+    root->pending.over = root->joined == root->run->size - 1;
     guest->fd = -1;
     return NULL;
 }
@@ -226,7 +226,7 @@ static symm_status root_hear_joined(struct root *root, int rank)
         return symm__fail(symm__peer_status(message.status),
                           "%s failed in the job's bootstrap: %s",
                           SYMM_BOOTSTRAP_WHO(root->run, rank), message.text);
-    root->done[rank] = message.kind == SYMM_BOOTSTRAP_DONE && root->joiners.over;
+    root->done[rank] = message.kind == SYMM_BOOTSTRAP_DONE && root->pending.over;
     return SYMM_OK;
 }
 
@@ -236,14 +236,14 @@ static symm_status root_turn(struct root *root)
 {
     struct pollfd polls[SYMM_BOOTSTRAP_MAX + 1 + ROOT_PENDING_MAX];
     int rank[SYMM_BOOTSTRAP_MAX], joined = 0, error;
-    double due = symm__acceptor_due(&root->joiners);
+    double due = symm__acceptor_due(&root->pending);
     for (int r = 1; r < root->run->size; r++) {
         if (root->peer_fd[r] < 0 || root->done[r])
             continue;
         rank[joined] = r;
         polls[joined++] = (struct pollfd){.fd = root->peer_fd[r], .events = POLLIN};
     }
-    size_t count = symm__acceptor_watch(&root->joiners, polls + joined);
+    size_t count = symm__acceptor_watch(&root->pending, polls + joined);
     struct timespec span =
         symm__timespec((due < root->until ? due : root->until) - symm__now());
     int ready = ppoll(polls, (nfds_t)joined + count, &span, NULL);
@@ -257,7 +257,7 @@ static symm_status root_turn(struct root *root)
         if (status != SYMM_OK)
             return status;
     }
-    error = symm__acceptor_serve(&root->joiners, polls + joined, count);
+    error = symm__acceptor_serve(&root->pending, polls + joined, count);
     return error == 0 ? SYMM_OK
                       : symm__fail_errno(
                             SYMM_ERR_SYSTEM, error,
@@ -332,7 +332,7 @@ static symm_status root_distribute_of(struct root *root, int i)
     return status;
 }
 
-/* Waits until every joiner has said that it has all it needs. */
+/* Waits for DONE of every other rank: it has all its sockets. */
 static symm_status root_confirm(struct root *root)
 {
     int waiting[SYMM_BOOTSTRAP_MAX] = {0}, count;
@@ -388,25 +388,25 @@ symm_status symm__bootstrap_root(const struct symm_bootstrap_run *run,
         .start = symm__now(),
         .until = until,
         .peer_fd = peer_fd,
-        .joiners = {.most = ROOT_PENDING_MAX,
+        .pending = {.most = ROOT_PENDING_MAX,
                     .guest_bytes = sizeof(struct symm_guest),
                     .seconds = ROOT_PENDING_SECONDS,
                     .keep = ROOT_PENDING_KEEP,
-                    .hear = root_hear_joiner,
+                    .hear = root_hear_pending,
                     .refused = root_log,
                     .user = &root},
     };
-    symm_status status = symm__socket_path_claim(place, until, &root.joiners.listener);
+    symm_status status = symm__socket_path_claim(place, until, &root.pending.listener);
     if (status != SYMM_OK)
         return status;
-    status = symm__acceptor_open(&root.joiners)
+    status = symm__acceptor_open(&root.pending)
                  ? root_gather(&root)
                  : symm__fail(SYMM_ERR_NOMEM, "rank 0: no memory for the bootstrap");
     if (status != SYMM_OK)
         status = root_abort(&root, status);
-    symm__acceptor_close(&root.joiners);
+    symm__acceptor_close(&root.pending);
     /* While the listener lives no rank takes the name for a dead owner's. */
     symm__socket_path_leave(place);
-    symm__seqpacket_close(&root.joiners.listener, 1); /* -1: no more are accepted */
+    symm__seqpacket_close(&root.pending.listener, 1); /* -1: no more are accepted */
     return status == SYMM_OK ? root_finish(&root) : status;
 }

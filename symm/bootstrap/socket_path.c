@@ -483,7 +483,7 @@ void symm__socket_path_tidy(const struct symm_socket_path *place)
         symm__sleep(0.001);
 }
 
-/* ---- The joiner's connection ----------------------------------------------------- */
+/* ---- A joining rank's connection ------------------------------------------------- */
 
 bool symm__bootstrap_same_user(int fd, unsigned *uid)
 {

@@ -38,7 +38,7 @@ void symm__socket_path_leave(const struct symm_socket_path *place);
 /* Removes the name if its owner has died or dies now, and the directory if it is empty then. */
 void symm__socket_path_tidy(const struct symm_socket_path *place);
 /*
- * Joiner: one try to connect. *fd = -1 with SYMM_OK: no process listens there (yet). An
+ * Joining rank: one try to connect. *fd = -1 with SYMM_OK: no process listens there (yet). An
  * error is final: a directory that isn't ours, a system call that failed.
  */
 symm_status symm__socket_path_connect(const struct symm_socket_path *place,

@@ -13,6 +13,7 @@
 #define RETRY_MOST     0.25
 #define ANSWER_SECONDS 4.0 /* for a try to be answered */
 
+/* TABLE: the entries of all ranks, or the sentence with which all hosts fail. */
 static symm_status table_take(struct join *join, struct symm_relay_message *table)
 {
     const struct symm_relay_head *head = &table->head;
@@ -24,16 +25,17 @@ static symm_status table_take(struct join *join, struct symm_relay_message *tabl
         join->table = symm__relay_keep(table);
         return symm__fail_quiet(symm__peer_status(head->status), text);
     }
-    if (head->bytes != (uint64_t)join->as->size * join->as->bytes ||
-        head->rank <= join->number || head->rank > join->as->size)
+    if (head->bytes != (uint64_t)join->args->size * join->args->bytes ||
+        head->rank <= join->number || head->rank > join->args->size)
         return symm__fail(SYMM_ERR_DAMAGED,
                           "rank %d got a damaged table of the job's ranks",
-                          join->as->rank);
-    memcpy(join->as->all, table->data, (size_t)head->bytes);
+                          join->args->rank);
+    memcpy(join->args->all, table->data, (size_t)head->bytes);
     join->table = symm__relay_keep(table);
     return SYMM_OK;
 }
 
+/* Closes the connection; the next try follows after a pause. */
 static void try_again(struct join *join, const char *why)
 {
     snprintf(join->why, sizeof(join->why), "%s", why);
@@ -46,7 +48,7 @@ static void try_again(struct join *join, const char *why)
     join->pause = 2 * join->pause < RETRY_MOST ? 2 * join->pause : RETRY_MOST;
 }
 
-/* A child of rank 0's host, that has its place. */
+/* Has this host its place, as a child of rank 0's host? */
 static bool is_below_root(const struct join *join)
 {
     return join->placed && join->number <= SYMM_TREE_ARITY;
@@ -54,8 +56,8 @@ static bool is_below_root(const struct join *join)
 
 static symm_status not_connected(struct join *join, int error)
 {
-    if (error == ECONNREFUSED &&
-        is_below_root(join)) /* it listened, and waits for HAVE */
+    /* Rank 0's host listened when it sent PLACE, and does so until it has HAVE of this one. */
+    if (error == ECONNREFUSED && is_below_root(join))
         return symm__fail(SYMM_ERR_PEER_DEAD,
                           "rank 0 has ended or hung up during the bootstrap");
     try_again(join, strerror(error));
@@ -73,20 +75,20 @@ static symm_status begin_try(struct join *join)
 /* JOIN, or PLACE to the parent. */
 static struct symm_relay_message *first_message(const struct join *join)
 {
-    const struct symm_tree_join *as = join->as;
-    struct join_head head = {.size = as->size,
-                             .count = as->count,
-                             .bytes = (uint32_t)as->bytes,
+    const struct symm_tree_join *args = join->args;
+    struct join_head head = {.size = args->size,
+                             .count = args->count,
+                             .bytes = (uint32_t)args->bytes,
                              .version = TREE_VERSION};
-    size_t ranks = (size_t)as->count * sizeof(int32_t);
+    size_t ranks = (size_t)args->count * sizeof(int32_t);
     struct symm_relay_message *message;
-    if (as->failed != SYMM_OK) {
+    if (args->failed != SYMM_OK) {
         size_t bytes = strlen(join->why_failed);
 
         message = symm__relay_message(SYMM_RELAY_JOIN, bytes);
         if (message) {
             memcpy(message->data, join->why_failed, bytes);
-            message->head.status = as->failed;
+            message->head.status = args->failed;
         }
         return message;
     }
@@ -96,21 +98,21 @@ static struct symm_relay_message *first_message(const struct join *join)
             message->head.rank = join->number;
         return message;
     }
-    message = symm__relay_message(SYMM_RELAY_JOIN,
-                                  sizeof(head) + ranks + (size_t)as->count * as->bytes);
+    message = symm__relay_message(
+        SYMM_RELAY_JOIN, sizeof(head) + ranks + (size_t)args->count * args->bytes);
     if (!message)
         return NULL;
-    memcpy(&head.place, as->place, sizeof(head.place));
+    memcpy(&head.place, args->place, sizeof(head.place));
     memcpy(head.nonce, join->nonce, sizeof(head.nonce));
     memcpy(message->data, &head, sizeof(head));
-    for (int i = 0; i < as->count; i++) {
-        int32_t rank = as->ranks[i];
+    for (int i = 0; i < args->count; i++) {
+        int32_t rank = args->ranks[i];
 
         memcpy(message->data + sizeof(head) + (size_t)i * sizeof(rank), &rank,
                sizeof(rank));
     }
-    memcpy(message->data + sizeof(head) + ranks, as->entries,
-           (size_t)as->count * as->bytes);
+    memcpy(message->data + sizeof(head) + ranks, args->entries,
+           (size_t)args->count * args->bytes);
     return message;
 }
 
@@ -131,17 +133,17 @@ static symm_status open_link(struct join *join)
     return SYMM_OK;
 }
 
-/* Can a host of this job be there? The number leads to its children, and tells it from them. */
+/* Can a host of this job have that place? Later code computes the numbers of children from it. */
 static bool is_place(const struct join *join, const struct place_head *place)
 {
     unsigned family = place->parent.family;
 
-    return place->number > 0 && place->number < join->as->size &&
+    return place->number > 0 && place->number < join->args->size &&
            (family == 0 || family == 4 || family == 6) &&
            (family == 0) == (symm__tree_parent(place->number) == 0);
 }
 
-/* Rank 0 has said where this host belongs. */
+/* PLACE of rank 0's host: this host goes on with its parent. */
 static symm_status take_place(struct join *join,
                               const struct symm_relay_message *message)
 {
@@ -149,7 +151,7 @@ static symm_status take_place(struct join *join,
 
     if (message->head.bytes != sizeof(place) || join->placed)
         return symm__fail(SYMM_ERR_DAMAGED, "rank %d got a damaged message of rank 0",
-                          join->as->rank);
+                          join->args->rank);
     memcpy(&place, message->data, sizeof(place));
     if (!is_place(join, &place))
         return symm__fail(
@@ -157,7 +159,7 @@ static symm_status take_place(struct join *join,
             "rank 0 gave rank %d's host the place %d, with a parent of kind "
             "%u, among the hosts of %d ranks, where no host can be: does "
             "each host run the same libsymm?",
-            join->as->rank, place.number, place.parent.family, join->as->size);
+            join->args->rank, place.number, place.parent.family, join->args->size);
     join->placed = true;
     join->number = place.number;
     if (place.parent.family == 0)
@@ -193,6 +195,7 @@ static symm_status hear_above(struct join *join)
     return SYMM_OK;
 }
 
+/* The handshake goes on with what the other end has sent. */
 static symm_status move_asked(struct join *join)
 {
     const enum symm_auth_said said =
@@ -234,7 +237,7 @@ symm_status symm__tree_move_above(struct join *join, bool ready)
     if (error != 0)
         return not_connected(join, error);
     if (!symm__auth_ask(&join->protocol, &join->auth, join->fd,
-                        (uint32_t)join->as->ranks[0], join->placed))
+                        (uint32_t)join->args->ranks[0], join->placed))
         try_again(join, "it hung up");
     return SYMM_OK;
 }
@@ -246,28 +249,29 @@ symm_status symm__tree_not_reached(const struct join *join)
                           "what listens at %s does not know the job's secret: give all "
                           "hosts the same SYMM_JOB_SECRET, and each job a port of its "
                           "own (SYMM_BOOTSTRAP_PORT)",
-                          join->as->root);
+                          join->args->root);
     if (join->answered == SYMM_AUTH_VERSION)
         return symm__fail(SYMM_ERR_REFUSED,
                           "rank 0 at %s has another version of libsymm: install the "
                           "same on all hosts",
-                          join->as->root);
+                          join->args->root);
     if (join->answered != SYMM_AUTH_WAIT)
         return symm__fail(SYMM_ERR_REFUSED,
                           "what listens at %s is no rank 0 that starts: give the job a "
                           "port that no other program uses (SYMM_BOOTSTRAP_PORT)",
-                          join->as->root);
+                          join->args->root);
     if (join->stage == OPEN)
         return symm__fail(SYMM_ERR_TIMEOUT,
                           "rank %d has joined the job at %s, but not all ranks have "
                           "within %.3g s",
-                          join->as->rank, join->as->root, symm__now() - join->start);
+                          join->args->rank, join->args->root,
+                          symm__now() - join->start);
     return symm__fail(
         SYMM_ERR_TIMEOUT,
         "rank %d cannot reach %s at %s (%s) within %.3g s; is rank 0 not "
         "started, is the port another one (SYMM_BOOTSTRAP_PORT), or does a "
         "firewall stand between?",
-        join->as->rank,
+        join->args->rank,
         join->placed && !is_below_root(join) ? "the host above" : "rank 0",
-        join->as->root, join->why, symm__now() - join->start);
+        join->args->root, join->why, symm__now() - join->start);
 }

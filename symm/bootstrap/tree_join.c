@@ -21,31 +21,31 @@
 #define GUEST_SECONDS  2.0 /* for a stranger to prove itself */
 #define LINGER_SECONDS 1.0 /* for children to take the table */
 #define AWAY_SECONDS   2.0 /* for a child whose connection broke to come again */
-#define FAILED_SECONDS 2.0 /* for a host that cannot join to say so */
+#define FAILED_SECONDS 2.0 /* for a host that cannot join to report that */
 
-/* A child at its parent, or a host that says JOIN. */
+/* A connection from a child, or from a host that sends JOIN. */
 struct branch {
     struct symm_guest at;
     struct symm_auth auth;
     struct symm_relay_link link;
     bool open, has_table;
-    int number; /* -1: it has not said */
+    int number; /* of the host at the other end; -1: not known yet */
 };
 
 symm_status symm__tree_no_memory(const struct join *join)
 {
     return symm__fail(SYMM_ERR_NOMEM, "rank %d: no memory to join a job of %d ranks",
-                      join->as->rank, join->as->size);
+                      join->args->rank, join->args->size);
 }
 
 /* ---- The table --------------------------------------------------------------------- */
 
-/* status != OK: symm_last_error() is what all hosts return. */
+/* The TABLE for all hosts. status != SYMM_OK: they fail with symm_last_error(). NULL: no memory. */
 static struct symm_relay_message *table_make(const struct join *join,
                                              symm_status status)
 {
     const char *sentence = status == SYMM_OK ? "" : symm_last_error();
-    uint64_t bytes = status == SYMM_OK ? (uint64_t)join->as->size * join->as->bytes
+    uint64_t bytes = status == SYMM_OK ? (uint64_t)join->args->size * join->args->bytes
                                        : strlen(sentence);
     struct symm_relay_message *table = symm__relay_message(SYMM_RELAY_TABLE, bytes);
 
@@ -53,7 +53,7 @@ static struct symm_relay_message *table_make(const struct join *join,
         return NULL;
     table->head.status = status;
     table->head.rank = join->hosts;
-    memcpy(table->data, status == SYMM_OK ? join->as->all : (const void *)sentence,
+    memcpy(table->data, status == SYMM_OK ? join->args->all : (const void *)sentence,
            (size_t)bytes);
     return table;
 }
@@ -63,6 +63,7 @@ static int children_of(const struct join *join)
     return symm__tree_children(join->number, join->hosts);
 }
 
+/* Sends the table if there is one, once to each host whose number is known. */
 static void table_send(struct join *join, struct branch *branch)
 {
     if (!join->table || branch->has_table || branch->number < 0)
@@ -75,7 +76,7 @@ static bool has_failed(const struct join *join)
     return join->table && join->table->head.status != SYMM_OK;
 }
 
-/* The child's place in `have` and `away`; -1: no child is there. */
+/* The index in `have` and `away` of the child at this connection; -1: it is no child. */
 static int child_of(const struct join *join, const struct branch *branch)
 {
     return branch->number > 0 && symm__tree_parent(branch->number) == join->number
@@ -83,11 +84,11 @@ static int child_of(const struct join *join, const struct branch *branch)
                : -1;
 }
 
-/* The host of that number is at this connection. An earlier one of it is broken, though that may
- * not be known here. */
+/* Host `number` is at this connection. An earlier connection of it is broken, though its end may
+ * not have been read yet: it is dropped. */
 static void take_child(struct join *join, struct branch *branch, int number)
 {
-    struct symm_acceptor *of[2] = {&join->children, &join->joiners};
+    struct symm_acceptor *of[2] = {&join->children, &join->joining};
 
     for (int a = 0; a < 2; a++)
         for (size_t i = 0; i < of[a]->count; i++) {
@@ -105,6 +106,7 @@ static void take_child(struct join *join, struct branch *branch, int number)
 
 /* ---- At rank 0 --------------------------------------------------------------------- */
 
+/* The host is told why it cannot join, by a TABLE that has failed. */
 static void refuse(struct join *join, struct branch *branch, symm_status status,
                    const char *sentence)
 {
@@ -121,26 +123,27 @@ static void refuse(struct join *join, struct branch *branch, symm_status status,
     symm__relay_drop(table);
 }
 
+/* Do version and sizes fit this job? */
 static bool is_sound(const struct join *join, const struct join_head *head,
                      const struct symm_relay_message *message)
 {
-    const struct symm_tree_join *as = join->as;
+    const struct symm_tree_join *args = join->args;
 
-    return head->count >= 1 && head->count <= as->size && head->bytes == as->bytes &&
-           head->version == TREE_VERSION &&
+    return head->count >= 1 && head->count <= args->size &&
+           head->bytes == args->bytes && head->version == TREE_VERSION &&
            message->head.bytes ==
-               sizeof(*head) + (uint64_t)head->count * (sizeof(int32_t) + as->bytes);
+               sizeof(*head) + (uint64_t)head->count * (sizeof(int32_t) + args->bytes);
 }
 
-/* The number of the host, if this process of it has said JOIN before: its connection broke before
- * PLACE came. 0: it has not. */
+/* The number of the host, if the same process has sent JOIN before: its connection broke before
+ * PLACE arrived. 0: it has not. */
 static int number_before(const struct join *join, const struct join_head *head,
                          const struct symm_relay_message *message)
 {
     int32_t rank, number;
 
     memcpy(&rank, message->data + sizeof(*head), sizeof(rank));
-    if (rank <= 0 || rank >= join->as->size)
+    if (rank <= 0 || rank >= join->args->size)
         return 0;
     number = join->number_of[rank];
     return number > 0 &&
@@ -149,12 +152,12 @@ static int number_before(const struct join *join, const struct join_head *head,
                : 0;
 }
 
-/* Is this what a host of this job says? If not, the host gets the reason. */
-static bool judge(struct join *join, struct branch *branch,
-                  const struct join_head *head,
-                  const struct symm_relay_message *message)
+/* Are the ranks of a JOIN in order, of this job, and new? If not, the host is refused. */
+static bool check_ranks(struct join *join, struct branch *branch,
+                        const struct join_head *head,
+                        const struct symm_relay_message *message)
 {
-    const struct symm_tree_join *as = join->as;
+    const struct symm_tree_join *args = join->args;
     const uint8_t *ranks = message->data + sizeof(*head);
     int32_t last = 0;
     char text[160];
@@ -163,18 +166,18 @@ static bool judge(struct join *join, struct branch *branch,
         int32_t rank;
 
         memcpy(&rank, ranks + (size_t)i * sizeof(rank), sizeof(rank));
-        if (head->size == as->size && rank > last && rank < as->size &&
+        if (head->size == args->size && rank > last && rank < args->size &&
             join->number_of[rank] < 0) {
             last = rank;
             continue;
         }
-        if (head->size != as->size)
+        if (head->size != args->size)
             snprintf(text, sizeof(text),
                      "rank %d says that the job has %d ranks, rank 0 says %d", rank,
-                     head->size, as->size);
-        else if (rank <= 0 || rank >= as->size)
+                     head->size, args->size);
+        else if (rank <= 0 || rank >= args->size)
             snprintf(text, sizeof(text), "a host brings rank %d of %d%s", rank,
-                     as->size, rank == 0 ? ", which has opened this bootstrap" : "");
+                     args->size, rank == 0 ? ", which has opened this bootstrap" : "");
         else if (rank <= last) /* listed twice, it would stand for a missing rank */
             snprintf(text, sizeof(text),
                      "a host lists rank %d after rank %d: its ranks must ascend", rank,
@@ -188,11 +191,12 @@ static bool judge(struct join *join, struct branch *branch,
     return true;
 }
 
-static void enter(struct join *join, const int32_t *ranks, int count,
-                  const void *entries, const struct symm_host_address *place,
-                  const uint8_t *nonce)
+/* The next host number goes to a host with these ranks and entries. */
+static void add_host(struct join *join, const int32_t *ranks, int count,
+                     const void *entries, const struct symm_host_address *place,
+                     const uint8_t *nonce)
 {
-    const struct symm_tree_join *as = join->as;
+    const struct symm_tree_join *args = join->args;
 
     join->places[join->hosts] = *place;
     memcpy(join->nonces[join->hosts], nonce, sizeof(join->nonces[0]));
@@ -201,14 +205,14 @@ static void enter(struct join *join, const int32_t *ranks, int count,
 
         memcpy(&rank, (const char *)ranks + (size_t)i * sizeof(rank), sizeof(rank));
         join->number_of[rank] = join->hosts;
-        memcpy((char *)as->all + (size_t)rank * as->bytes,
-               (const char *)entries + (size_t)i * as->bytes, as->bytes);
+        memcpy((char *)args->all + (size_t)rank * args->bytes,
+               (const char *)entries + (size_t)i * args->bytes, args->bytes);
     }
-    join->come += count;
+    join->joined += count;
     join->hosts++;
 }
 
-/* False: no memory, and the host may come again. */
+/* False: no memory; the host may join again. */
 static bool send_place(struct join *join, struct branch *branch, int number)
 {
     struct place_head place = {.number = number};
@@ -225,7 +229,7 @@ static bool send_place(struct join *join, struct branch *branch, int number)
     sent = symm__relay_link_send(&branch->link, reply);
     symm__relay_drop(reply);
     if (sent && parent == 0)
-        take_child(join, branch, number); /* it stays here */
+        take_child(join, branch, number); /* keeps this connection */
     return sent;
 }
 
@@ -240,7 +244,8 @@ static void hear_join(struct join *join, struct branch *branch,
         char text[SYMM_ERROR_BYTES];
         symm__relay_sentence(message, text);
         join->status = symm__fail_quiet(symm__peer_status(message->head.status), text);
-        branch->number = join->hosts; /* it hears that all have heard */
+        branch->number =
+            join->hosts; /* not -1: then table_send sends the error there, too */
         return;
     }
     if (message->head.bytes < sizeof(head)) {
@@ -258,24 +263,25 @@ static void hear_join(struct join *join, struct branch *branch,
         (void)send_place(join, branch, number);
         return;
     }
-    if (!judge(join, branch, &head, message) || !send_place(join, branch, join->hosts))
+    if (!check_ranks(join, branch, &head, message) ||
+        !send_place(join, branch, join->hosts))
         return;
-    enter(join, (const int32_t *)(const void *)ranks, head.count,
-          ranks + (size_t)head.count * sizeof(int32_t), &head.place, head.nonce);
-    if (join->come == join->as->size) {
+    add_host(join, (const int32_t *)(const void *)ranks, head.count,
+             ranks + (size_t)head.count * sizeof(int32_t), &head.place, head.nonce);
+    if (join->joined == join->args->size) {
         join->table = table_make(join, SYMM_OK);
         if (!join->table)
             join->status = symm__tree_no_memory(join);
     }
 }
 
-static symm_status missing(const struct join *join)
+static symm_status fail_missing(const struct join *join)
 {
-    int *late = malloc((size_t)join->as->size * sizeof(*late)), count = 0;
+    int *late = malloc((size_t)join->args->size * sizeof(*late)), count = 0;
     char names[300];
     symm_status status;
 
-    for (int r = 0; late && r < join->as->size; r++)
+    for (int r = 0; late && r < join->args->size; r++)
         if (join->number_of[r] < 0)
             late[count++] = r;
     if (!late)
@@ -286,7 +292,7 @@ static symm_status missing(const struct join *join)
                         "%s %s not joined the job at %s after %.3g s: not started, or "
                         "does a firewall stop "
                         "%s?%s%s",
-                        names, count == 1 ? "has" : "have", join->as->root,
+                        names, count == 1 ? "has" : "have", join->args->root,
                         symm__now() - join->start, count == 1 ? "it" : "them",
                         join->refused[0] ? " rank 0 has refused a host: " : "",
                         join->refused);
@@ -299,10 +305,11 @@ static void log_refused(void *user, const char *why, bool last)
 {
     const struct join *join = user;
 
-    symm__log(SYMM_LOG_WARN, "rank %d refused a connection: %s%s", join->as->rank, why,
-              last ? " (more are not logged)" : "");
+    symm__log(SYMM_LOG_WARN, "rank %d refused a connection: %s%s", join->args->rank,
+              why, last ? " (more are not logged)" : "");
 }
 
+/* The acceptors' `gone`. */
 static void guest_gone(void *user, struct symm_guest *guest)
 {
     struct branch *branch = (struct branch *)guest;
@@ -311,19 +318,19 @@ static void guest_gone(void *user, struct symm_guest *guest)
 
     if (child >= 0) {
         join->away[child] = symm__now();
-        if (branch->has_table && has_failed(join)) /* of which no host says HAVE */
+        if (branch->has_table && has_failed(join)) /* no host sends HAVE for an error */
             join->have |= 1u << child;
     }
     symm__relay_link_close(&branch->link);
 }
 
-/* A message of a guest that has proved itself. False: none of this protocol. */
+/* A message of an authenticated connection. False: it has no place in this protocol. */
 static bool hear_branch(struct join *join, struct branch *branch,
                         const struct symm_relay_message *message)
 {
     if (message->head.kind == SYMM_RELAY_JOIN && is_root(join) && branch->number < 0) {
         if (has_failed(join))
-            branch->number = 0; /* too late for a place: it gets the reason */
+            branch->number = 0; /* not -1: then table_send sends the error there */
         else
             hear_join(join, branch, message);
         return true;
@@ -334,15 +341,16 @@ static bool hear_branch(struct join *join, struct branch *branch,
         return true;
     }
     if (!is_root(join) && !join->placed)
-        return false; /* whose child it would be is not known yet */
+        return false; /* which numbers are this host's children is not known yet */
     if (message->head.kind != SYMM_RELAY_PLACE || message->head.rank <= 0 ||
-        message->head.rank >= join->as->size || branch->number >= 0 ||
+        message->head.rank >= join->args->size || branch->number >= 0 ||
         symm__tree_parent(message->head.rank) != join->number)
         return false;
     take_child(join, branch, message->head.rank);
     return true;
 }
 
+/* Reads and sends what it can. NULL: go on; else why the connection is to be dropped. */
 static const char *branch_move(struct join *join, struct branch *branch)
 {
     for (;;) {
@@ -367,8 +375,8 @@ static const char *branch_move(struct join *join, struct branch *branch)
     return NULL;
 }
 
-/* Rank 0's sentence of those that have not joined says this, too. */
-static const char *misfit(struct join *join, const char *why)
+/* Keeps the reason for the sentence about missing ranks. */
+static const char *note_refused(struct join *join, const char *why)
 {
     snprintf(join->refused, sizeof(join->refused), "%s", why);
     return why;
@@ -394,19 +402,19 @@ static const char *hear_guest(void *user, struct symm_guest *at)
     case SYMM_AUTH_DONE:
         break;
     case SYMM_AUTH_GONE:
-    case SYMM_AUTH_FOREIGN: /* a relay of a host that has the table already */
+    case SYMM_AUTH_FOREIGN: /* a relay of a host that has left this bootstrap with the table */
         return "";
     case SYMM_AUTH_VERSION:
-        return misfit(join, "it is of another version of libsymm");
+        return note_refused(join, "it is of another version of libsymm");
     default:
-        return misfit(join, "it does not know the job's secret");
+        return note_refused(join, "it does not know the job's secret");
     }
     symm__auth_key(&join->protocol, &branch->auth, key);
     if (!symm__relay_link_open(&branch->link, at->fd, key, false))
         return "there is no memory for it";
     branch->open = true;
-    at->until = join->as->until + LINGER_SECONDS;
-    symm__acceptor_spare(is_root(join) ? &join->joiners : &join->children, at,
+    at->until = join->args->until + LINGER_SECONDS;
+    symm__acceptor_spare(is_root(join) ? &join->joining : &join->children, at,
                          (int)ntohl(branch->auth.first.from));
     return branch_move(join, branch);
 }
@@ -442,23 +450,24 @@ static double earliest(double a, double b)
     return a < b ? a : b;
 }
 
-/* A host that has joined waits a moment longer: rank 0 knows who is missing. */
+/* A host that has joined waits a moment longer: rank 0's table names the missing ranks. */
 static double deadline(const struct join *join)
 {
-    return join->as->until +
+    return join->args->until +
            (!is_root(join) && join->stage == OPEN ? LINGER_SECONDS : 0);
 }
 
+/* One poll, and what its events and the clock demand. */
 static symm_status turn(struct join *join, struct pollfd *polls)
 {
-    size_t children = symm__acceptor_watch(&join->children, polls + 1), joiners = 0;
+    size_t children = symm__acceptor_watch(&join->children, polls + 1), joining = 0;
     double due = earliest(deadline(join), symm__acceptor_due(&join->children));
     struct timespec span;
     int ready;
 
     if (is_root(join)) {
-        joiners = symm__acceptor_watch(&join->joiners, polls + 1 + children);
-        due = earliest(due, symm__acceptor_due(&join->joiners));
+        joining = symm__acceptor_watch(&join->joining, polls + 1 + children);
+        due = earliest(due, symm__acceptor_due(&join->joining));
     } else if (join->stage != OPEN) {
         due = earliest(due, join->at);
     }
@@ -467,15 +476,15 @@ static symm_status turn(struct join *join, struct pollfd *polls)
         (join->stage == OPEN && join->link.tcp && symm__relay_link_owes(&join->link)))
         polls[0].events |= POLLOUT;
     span = symm__timespec(due - symm__now());
-    ready = ppoll(polls, 1 + (nfds_t)(children + joiners), &span, NULL);
+    ready = ppoll(polls, 1 + (nfds_t)(children + joining), &span, NULL);
     if (ready < 0 && errno != EINTR)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "rank %d joining the job",
-                                join->as->rank);
+                                join->args->rank);
     if (ready < 0)
         return SYMM_OK;
     (void)symm__acceptor_serve(&join->children, polls + 1, children);
     if (is_root(join))
-        (void)symm__acceptor_serve(&join->joiners, polls + 1 + children, joiners);
+        (void)symm__acceptor_serve(&join->joining, polls + 1 + children, joining);
     if (!is_root(join)) {
         symm_status status =
             symm__tree_move_above(join, join->fd >= 0 && polls[0].revents);
@@ -486,17 +495,17 @@ static symm_status turn(struct join *join, struct pollfd *polls)
     if (join->stage == OPEN && join->link.tcp)
         (void)symm__relay_link_flush(&join->link);
     serve_all(join, &join->children);
-    serve_all(join, &join->joiners);
+    serve_all(join, &join->joining);
     return join->status;
 }
 
-/* Has the table come to all hosts below this one, but those that are gone? */
+/* Have all hosts below this one the table, except those whose connection broke for good? */
 static bool all_have(const struct join *join)
 {
     const double now = symm__now();
 
     if (is_root(join) && has_failed(join))
-        return false; /* hosts that come a little later get the reason, too */
+        return false; /* hosts that join a little later are told the error, too */
     for (int i = 0; i < children_of(join); i++)
         if (!(join->have >> i & 1) &&
             (join->away[i] == 0 || now < join->away[i] + AWAY_SECONDS))
@@ -504,32 +513,32 @@ static bool all_have(const struct join *join)
     return true;
 }
 
-/* The table goes down; children that come late get it, too. */
+/* Sends the table to the children, also to those that connect late, until all have it. */
 static void hand_down(struct join *join, struct pollfd *polls, double until)
 {
     char sentence[SYMM_ERROR_BYTES];
 
     snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
     serve_all(join, &join->children);
-    serve_all(join, &join->joiners);
+    serve_all(join, &join->joining);
     while (symm__now() < until && !all_have(join)) {
         struct pollfd *at = polls + 1;
         size_t children = symm__acceptor_watch(&join->children, at);
-        size_t joiners =
-            is_root(join) ? symm__acceptor_watch(&join->joiners, at + children) : 0;
+        size_t joining =
+            is_root(join) ? symm__acceptor_watch(&join->joining, at + children) : 0;
         struct timespec span = symm__timespec(earliest(until - symm__now(), 0.05));
 
-        (void)ppoll(at, (nfds_t)(children + joiners), &span, NULL);
+        (void)ppoll(at, (nfds_t)(children + joining), &span, NULL);
         (void)symm__acceptor_serve(&join->children, at, children);
-        if (joiners > 0)
-            (void)symm__acceptor_serve(&join->joiners, at + children, joiners);
+        if (joining > 0)
+            (void)symm__acceptor_serve(&join->joining, at + children, joining);
         serve_all(join, &join->children);
-        serve_all(join, &join->joiners);
+        serve_all(join, &join->joining);
     }
     (void)symm__fail_quiet(SYMM_OK, sentence);
 }
 
-/* The parent sees that the table is here, and below. */
+/* Reports to the parent that this host and those below have the table. */
 static void say_have(struct join *join)
 {
     struct symm_relay_message *message = symm__relay_message(SYMM_RELAY_HAVE, 0);
@@ -557,20 +566,20 @@ static void leave_above(struct join *join)
 
 static symm_status run(struct join *join, struct pollfd *polls)
 {
-    const struct symm_tree_join *as = join->as;
+    const struct symm_tree_join *args = join->args;
     symm_status status = SYMM_OK;
     if (is_root(join))
-        status = as->failed;
+        status = args->failed;
     while (status == SYMM_OK && !join->table) {
-        if (as->failed != SYMM_OK && symm__now() >= join->start + FAILED_SECONDS)
+        if (args->failed != SYMM_OK && symm__now() >= join->start + FAILED_SECONDS)
             break;
         if (symm__now() >= deadline(join))
-            status = is_root(join) ? missing(join) : symm__tree_not_reached(join);
+            status = is_root(join) ? fail_missing(join) : symm__tree_not_reached(join);
         else
             status = turn(join, polls);
     }
     if (status != SYMM_OK && is_root(join) && !join->table) {
-        if (as->failed != SYMM_OK)
+        if (args->failed != SYMM_OK)
             (void)symm__fail_quiet(status, join->why_failed);
         join->table = table_make(join, status);
     }
@@ -578,7 +587,7 @@ static symm_status run(struct join *join, struct pollfd *polls)
         leave_above(join);
     if (join->table)
         hand_down(join, polls,
-                  status == SYMM_OK ? as->until : symm__now() + LINGER_SECONDS);
+                  status == SYMM_OK ? args->until : symm__now() + LINGER_SECONDS);
     if (join->fd >= 0 && join->table)
         say_have(join);
     leave_above(join);
@@ -587,29 +596,29 @@ static symm_status run(struct join *join, struct pollfd *polls)
 
 static symm_status open_root(struct join *join, int *listener)
 {
-    const struct symm_tree_join *as = join->as;
+    const struct symm_tree_join *args = join->args;
     struct symm_address any = join->target;
-    int32_t *ranks = malloc((size_t)as->count * sizeof(*ranks));
+    int32_t *ranks = malloc((size_t)args->count * sizeof(*ranks));
 
-    join->places = calloc((size_t)as->size, sizeof(*join->places));
-    join->nonces = calloc((size_t)as->size, sizeof(*join->nonces));
-    join->number_of = malloc((size_t)as->size * sizeof(*join->number_of));
+    join->places = calloc((size_t)args->size, sizeof(*join->places));
+    join->nonces = calloc((size_t)args->size, sizeof(*join->nonces));
+    join->number_of = malloc((size_t)args->size * sizeof(*join->number_of));
     if (!join->places || !join->nonces || !join->number_of || !ranks) {
         free(ranks);
         return symm__tree_no_memory(join);
     }
-    for (int r = 0; r < as->size; r++)
+    for (int r = 0; r < args->size; r++)
         join->number_of[r] = -1;
-    for (int i = 0; i < as->count; i++)
-        ranks[i] = as->ranks[i];
-    if (as->failed == SYMM_OK)
-        enter(join, ranks, as->count, as->entries, as->place, join->nonce);
+    for (int i = 0; i < args->count; i++)
+        ranks[i] = args->ranks[i];
+    if (args->failed == SYMM_OK)
+        add_host(join, ranks, args->count, args->entries, args->place, join->nonce);
     free(ranks);
-    if (join->come == as->size) {
+    if (join->joined == args->size) {
         join->table = table_make(join, SYMM_OK);
         return join->table ? SYMM_OK : symm__tree_no_memory(join);
     }
-    /* At all addresses: the name may have another one here than elsewhere. */
+    /* At all addresses: on this host the name may resolve to another one than elsewhere. */
     symm__address_any(&any);
     *listener = symm__address_listen(&any);
     if (*listener < 0)
@@ -617,32 +626,33 @@ static symm_status open_root(struct join *join, int *listener)
             SYMM_ERR_SYSTEM, errno,
             "rank 0 listening for the job's hosts at the port of %s "
             "(SYMM_BOOTSTRAP_PORT names another one)",
-            as->root);
-    return acceptor_begin(join, &join->joiners, *listener) ? SYMM_OK
+            args->root);
+    return acceptor_begin(join, &join->joining, *listener) ? SYMM_OK
                                                            : symm__tree_no_memory(join);
 }
 
-symm_status symm__tree_join(const struct symm_tree_join *as)
+symm_status symm__tree_join(const struct symm_tree_join *args)
 {
     struct join join = {
-        .as = as,
-        .protocol = {.magic = TREE_MAGIC, .version = TREE_VERSION, .key = as->key},
+        .args = args,
+        .protocol = {.magic = TREE_MAGIC, .version = TREE_VERSION, .key = args->key},
         .start = symm__now(),
         .fd = -1,
         .stage = WAITING,
         .pause = RETRY_SECONDS};
     struct pollfd *polls = calloc(2 * (GUESTS_MAX + 1) + 1, sizeof(*polls));
-    const char *wrong = symm__address_parse(as->root, SYMM_ADDRESS_NAME, &join.target);
+    const char *wrong =
+        symm__address_parse(args->root, SYMM_ADDRESS_NAME, &join.target);
     int listener = -1;
     symm_status status = SYMM_OK;
 
-    if (as->failed != SYMM_OK)
+    if (args->failed != SYMM_OK)
         snprintf(join.why_failed, sizeof(join.why_failed), "%s", symm_last_error());
     if (wrong)
         status = symm__fail(SYMM_ERR_JOB, "the address of rank 0's host '%.100s' %s",
-                            as->root, wrong);
-    else if (!polls || (as->listener >= 0 &&
-                        !acceptor_begin(&join, &join.children, as->listener)))
+                            args->root, wrong);
+    else if (!polls || (args->listener >= 0 &&
+                        !acceptor_begin(&join, &join.children, args->listener)))
         status = symm__tree_no_memory(&join);
     if (status == SYMM_OK)
         status = symm__random(join.nonce, sizeof(join.nonce));
@@ -650,10 +660,10 @@ symm_status symm__tree_join(const struct symm_tree_join *as)
         status = open_root(&join, &listener);
     if (status == SYMM_OK)
         status = run(&join, polls);
-    if (as->failed != SYMM_OK)
-        status = symm__fail_quiet(as->failed, join.why_failed);
+    if (args->failed != SYMM_OK)
+        status = symm__fail_quiet(args->failed, join.why_failed);
     symm__acceptor_close(&join.children);
-    symm__acceptor_close(&join.joiners);
+    symm__acceptor_close(&join.joining);
     leave_above(&join);
     if (listener >= 0)
         close(listener);
