@@ -3,8 +3,8 @@
  * domain.c - see domain.h.
  *
  * Two exchanges of all ranks, where SYMM_FABRIC asks for it and there are several hosts on CUDA:
- * what each rank offers (its clique, the handle of memory that holds numbers), then what each has
- * found when it read the others' memory. Domains are found by pure functions of these messages.
+ * what each rank offers (its clique, and the handle of memory in which it wrote numbers), then what
+ * each has read in the others' memory. Domains are found by pure functions of these messages.
  */
 #include "setup/domain.h"
 
@@ -27,13 +27,13 @@
 struct offer {
     uint8_t handle[SYMM_FABRIC_BYTES];
     uint8_t cluster[16];
-    uint64_t number; /* that its memory's numbers follow from */
+    uint64_t number; /* of which the contents of its memory are made */
     uint32_t clique;
-    uint32_t good; /* 0: it has nothing to offer: */
-    char why[160];
+    uint32_t good; /* 0: it has nothing to offer */
+    char why[160]; /* then: the reason */
 };
 
-/* What it has found. */
+/* Whether a rank could read the memory of its clique's other hosts; else why not. */
 struct verdict {
     uint32_t good;
     char why[236];
@@ -41,20 +41,20 @@ struct verdict {
 
 /* A host, as all ranks see it. */
 struct host {
-    int first;  /* its lowest rank, */
-    int ranks;  /* and how many it has */
+    int first;  /* its lowest rank */
+    int ranks;  /* how many it has */
     int leader; /* the lowest host of its clique; NONE: it offers nothing */
-    int broken; /* the rank that is why its clique is no domain; NONE: none */
+    int broken; /* a rank because of which its clique is no domain; NONE: none */
 };
 
 struct search {
     symm_ctx *ctx;
     const struct symm_oob_message *offers, *verdicts;
     struct host *hosts; /* [ctx->hosts] */
-    int here;           /* the own host */
+    int here;           /* this rank's host */
 };
 
-static void why_set(struct search *s, const char *text)
+static void set_why(struct search *s, const char *text)
 {
     snprintf(s->ctx->why_domain, sizeof(s->ctx->why_domain), "%.255s", text);
 }
@@ -66,7 +66,7 @@ static const struct offer *offer_of(const struct search *s, int rank)
 
 /* ---- Exchanges ------------------------------------------------------------------------ */
 
-/* Checks the form of what has come; texts become printable. */
+/* Checks the size of all messages; their texts become printable. */
 static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *messages,
                               size_t bytes, size_t text, size_t text_bytes)
 {
@@ -78,7 +78,7 @@ static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *mess
     return SYMM_OK;
 }
 
-/* mine: a failure of this rank before, which all return. */
+/* mine: a failure of this rank before; then the exchange fails on all ranks with its sentence. */
 static symm_status exchange(symm_ctx *ctx, uint32_t step, symm_status mine,
                             const void *bytes, size_t count, double timeout,
                             struct symm_oob_message *messages)
@@ -107,8 +107,8 @@ static bool same_clique(const struct offer *a, const struct offer *b)
            memcmp(a->cluster, b->cluster, sizeof(a->cluster)) == 0;
 }
 
-/* Whether all ranks of a host offer memory of one clique; else *odd is one that does not. */
-static void survey_hosts(struct search *s)
+/* Finds each host's clique, by its leader; a host whose ranks are not in one clique has none. */
+static void find_cliques(struct search *s)
 {
     const symm_ctx *ctx = s->ctx;
 
@@ -136,7 +136,7 @@ static void survey_hosts(struct search *s)
     }
 }
 
-/* Ranks of the clique that this host leads, and how many hosts it has. */
+/* How many ranks are in the clique of that leader; *hosts: how many hosts. */
 static int clique_size(const struct search *s, int leader, int *hosts)
 {
     int ranks = 0;
@@ -150,7 +150,7 @@ static int clique_size(const struct search *s, int leader, int *hosts)
     return ranks;
 }
 
-/* Why the own host's clique is none over hosts, before anything is proved. "": it is one. */
+/* Why this host's clique cannot be a domain of several hosts, by the offers alone; "": it can. */
 static const char *objection(const struct search *s, char *text, size_t bytes)
 {
     const symm_ctx *ctx = s->ctx;
@@ -192,7 +192,7 @@ static const char *objection(const struct search *s, char *text, size_t bytes)
     return text;
 }
 
-/* Whether a clique is worth a proof: a function of the offers alone. */
+/* May the clique be a domain of several hosts, by the offers alone? */
 static bool is_candidate(const struct search *s, int leader)
 {
     int hosts;
@@ -201,7 +201,7 @@ static bool is_candidate(const struct search *s, int leader)
     return hosts > 1 && ranks <= SYMM_DEVICE_RANKS;
 }
 
-/* Reads what the ranks of the other hosts of the clique have written. */
+/* Reads the memory of the clique's ranks on other hosts. */
 static struct verdict prove(const struct search *s)
 {
     const symm_ctx *ctx = s->ctx;
@@ -223,8 +223,8 @@ static struct verdict prove(const struct search *s)
     return verdict;
 }
 
-/* Cliques of which a rank could not read another's memory are none. */
-static void judge(struct search *s)
+/* A clique is no domain if one of its ranks could not read another's memory. */
+static void mark_broken(struct search *s)
 {
     for (int r = 0; r < s->ctx->size; r++) {
         const struct verdict *theirs = s->verdicts[r].bytes;
@@ -235,8 +235,8 @@ static void judge(struct search *s)
     }
 }
 
-/* Whether the host is in a domain over hosts; then its leader's number names it. */
-static bool is_wide(const struct search *s, int host)
+/* Is the host in a domain of several hosts? */
+static bool spans_hosts(const struct search *s, int host)
 {
     const int leader = s->hosts[host].leader;
 
@@ -260,7 +260,7 @@ static symm_status number_all(struct search *s)
                           ctx->size);
     }
     for (int h = 0; h < ctx->hosts; h++)
-        number[h] = is_wide(s, h) && s->hosts[h].leader != h
+        number[h] = spans_hosts(s, h) && s->hosts[h].leader != h
                         ? number[s->hosts[h].leader]
                         : domains++;
     for (int r = 0; r < ctx->size; r++) {
@@ -271,14 +271,14 @@ static symm_status number_all(struct search *s)
     ctx->place_of = place_of;
     ctx->place = place_of[ctx->rank];
     ctx->places = count[domain_of[ctx->rank]];
-    ctx->wide = is_wide(s, s->here);
+    ctx->wide = spans_hosts(s, s->here);
     free(number);
     return SYMM_OK;
 }
 
 /* ---- The search --------------------------------------------------------------------------- */
 
-/* *proof: the memory behind the offer. */
+/* *proof: the memory whose handle is offered, for `withdraw`. */
 static struct offer offer_make(symm_ctx *ctx, void **proof)
 {
     struct offer offer = {.number =
@@ -298,8 +298,9 @@ static struct offer offer_make(symm_ctx *ctx, void **proof)
     return offer;
 }
 
-/* Proves the own clique, if it is a candidate, and takes what all have found. */
-static symm_status search_prove(struct search *s, double timeout)
+/* The second exchange: reads the memory of this rank's clique, if that is a candidate, and compares
+ * what all ranks have read. Sets ctx->why_domain. */
+static symm_status prove_and_compare(struct search *s, double timeout)
 {
     symm_ctx *ctx = s->ctx;
     struct host *here = &s->hosts[s->here];
@@ -308,8 +309,8 @@ static symm_status search_prove(struct search *s, double timeout)
     int hosts, ranks;
     symm_status status;
 
-    survey_hosts(s);
-    why_set(s, objection(s, text, sizeof(text)));
+    find_cliques(s);
+    set_why(s, objection(s, text, sizeof(text)));
     if (here->leader != NONE && is_candidate(s, here->leader))
         mine = prove(s);
     status = exchange(ctx, 1, SYMM_OK, &mine, sizeof(mine), timeout, ctx->room.acks);
@@ -319,16 +320,16 @@ static symm_status search_prove(struct search *s, double timeout)
     if (status != SYMM_OK)
         return status;
     s->verdicts = ctx->room.acks;
-    judge(s);
+    mark_broken(s);
     ranks = clique_size(s, here->leader, &hosts);
-    if (is_wide(s, s->here)) {
+    if (spans_hosts(s, s->here)) {
         snprintf(
             text, sizeof(text),
             "%d ranks on %d hosts are in clique %u, and have read each other's memory",
             ranks, hosts, offer_of(s, here->first)->clique);
-        why_set(s, text);
+        set_why(s, text);
     } else if (here->leader != NONE && s->hosts[here->leader].broken != NONE) {
-        why_set(
+        set_why(
             s,
             ((const struct verdict *)s->verdicts[s->hosts[here->leader].broken].bytes)
                 ->why);
@@ -336,7 +337,8 @@ static symm_status search_prove(struct search *s, double timeout)
     return SYMM_OK;
 }
 
-/* *made: how numbering went here. Without memory for s->hosts all ranks hear so. */
+/* Both exchanges. s->hosts NULL: no memory, which fails the first exchange on all ranks. *made:
+ * whether this rank had memory for the result. */
 static symm_status search_run(struct search *s, double timeout, symm_status *made)
 {
     symm_ctx *ctx = s->ctx;
@@ -356,16 +358,17 @@ static symm_status search_run(struct search *s, double timeout, symm_status *mad
                             offsetof(struct offer, why), sizeof(offer.why));
     s->offers = ctx->room.messages;
     if (status == SYMM_OK)
-        status = search_prove(s, until - symm__now());
+        status = prove_and_compare(s, until - symm__now());
     if (status == SYMM_OK)
         *made = number_all(s);
     symm__oob_messages_finish(ctx->room.messages, ctx->size);
     symm__oob_messages_finish(ctx->room.acks, ctx->size);
-    ctx->ops->fabric->withdraw(ctx->backend, proof); /* all have read it, or failed */
+    ctx->ops->fabric->withdraw(ctx->backend,
+                               proof); /* all have read it, or an exchange failed */
     return status;
 }
 
-/* Whether hosts may share a domain; the same on all ranks. */
+/* Is a domain of several hosts looked for? The same on all ranks. */
 static bool is_asked(symm_ctx *ctx)
 {
     if (ctx->hosts == 1 || !ctx->device_ops)
@@ -404,7 +407,7 @@ symm_status symm__domain_open(symm_ctx *ctx, double timeout, symm_status mine,
         *made = symm__fail_quiet(mine, sentence);
     else if (numbered != SYMM_OK)
         *made = numbered;
-    if (*made != SYMM_OK || ctx->thread_group) /* threads have their space */
+    if (*made != SYMM_OK || ctx->thread_group) /* threads share a reservation */
         return SYMM_OK;
     if (ctx->wide)
         ctx->ops->fabric->use(ctx->backend);

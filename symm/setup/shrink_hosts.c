@@ -20,28 +20,28 @@
  *     LEFT              the rank returns an error of its own, and counts as dead
  *
  * If one of the set dies without OPENED, the coordinator makes a new proposal. If the coordinator
- * dies, views rise to the next rank. That one begins when all others that live follow it: if one
- * of them knows a decision it is taken over, else none was or will be made by a lower
- * coordinator, for no rank listens to it any more. So there is one decision (among ranks that
- * live; what a rank has returned that then died is not known to others). A copied decision
- * says up to which view it counts (`in`), since a copy by a rank that has died may come late. This
- * is the view change of replication protocols (Oki and Liskov 1988) with the quorum "all that live".
+ * dies, the view rises to the next rank. The new coordinator begins when all other living ranks
+ * follow it. If one of them knows a decision, all adopt it. Else no lower coordinator has decided
+ * or will, since no rank follows it any more. So the living ranks have one decision; what a rank
+ * returned that died afterwards may differ. A rank that adopts a decision writes up to which view
+ * the copy counts (`in`), since the copy of a rank that has died may arrive late. This is the view
+ * change of replication protocols (Oki and Liskov 1988) with the quorum "all that live".
  * tests/model/shrink_hosts.pml is the model.
  *
- * A rank that returns goes on to later calls, or never writes again: its cell has the last two
- * decisions.
+ * A rank that has returned writes its cell again in its next call only. So the cell has the
+ * decisions of two calls: ranks that are still in the call before read theirs there.
  *
  * Silence: a host that does not answer, or none of whose ranks has come, may be on the other side
  * of a broken network, where others agree on another set. So a coordinator goes on only if the
- * hosts of its set are more than half of those that are not surely dead, or half of them with the
- * lowest one. Two sides cannot both be that.
+ * hosts of its set are more than half of the hosts that may be alive, or half of them with the
+ * lowest of these. That cannot hold on two sides.
  *
- * Bounded: one deadline for ranks that are alive but do not come, one for making the team; a death
+ * Bounded: ranks that are alive have one deadline to come, and the team one to be made; a death
  * begins both anew. A rank abandons the call a second later than three deadlines after the last
- * change of view or proposal. A coordinator decides DONE within three deadlines of its proposal,
- * which others try after it was made: when a rank abandons the call, a decision DONE is at least a
- * second old, or will not be made. All of them stay in, as after FAILED, and the next call goes on
- * without a coordinator that does not come to it.
+ * change of view or proposal. A coordinator decides DONE within three deadlines of its proposal, or
+ * never: a rank that abandons the call finds a decision that is at least a second old, or none will
+ * be made. All stay members, as after FAILED, and the next call goes on without a coordinator that
+ * does not come to it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@
 
 #define LOOK_SECONDS  2e-4 /* between two looks at the board; doubles */
 #define LOOK_MOST     2e-3
-#define SPARE_ROUNDS  3     /* new proposals though no death becomes known */
+#define SPARE_ROUNDS  3     /* new proposals without a known death */
 #define LAST_CALL     65535 /* calls and coordinators share the 32 bits of a uid's step */
 
 /* ---- The board ------------------------------------------------------------------------- */
@@ -68,7 +68,8 @@ static bool is_decision(const struct decision *decision)
     return decision->outcome >= UNDECIDED && decision->outcome <= ABANDONED;
 }
 
-static void take_cell(void *user, int rank, const void *bytes, size_t count)
+/* A cell of the board, checked: what has no sound form is ignored. */
+static void read_cell(void *user, int rank, const void *bytes, size_t count)
 {
     struct shrink *s = user;
     int member = s->member_of[rank];
@@ -96,7 +97,7 @@ static void take_cell(void *user, int rank, const void *bytes, size_t count)
     seen->is_here = true;
 }
 
-/* Reads what is new; false: nothing is. */
+/* Reads deaths and cells. True: something is new. */
 static bool look(struct shrink *s)
 {
     struct symm_relay *relay = s->team->ctx->oob.relay;
@@ -106,21 +107,23 @@ static bool look(struct shrink *s)
     for (int m = 0; m < s->team->size; m++)
         if (!s->seen[m].dead && m != s->me && symm__member_is_gone(s->team, m))
             more = s->seen[m].dead = true;
-    read = symm__relay_read(relay, s->team->uid, s->read, take_cell, s);
+    read = symm__relay_read(relay, s->team->uid, s->read, read_cell, s);
     more = more || read != s->read;
-    if (read == 0) /* others have taken the board's place: to be written again */
-        memset(&s->said, 0, sizeof(s->said));
+    if (read ==
+        0) /* a newer board has replaced this one: publish() writes the cell again */
+        memset(&s->written, 0, sizeof(s->written));
     s->read = read;
     return more;
 }
 
+/* Writes this rank's cell, if it has changed, with the set of its proposal. */
 static symm_status publish(struct shrink *s)
 {
     const size_t set_bytes = s->own->round > 0 ? s->words * sizeof(uint64_t) : 0;
     char *bytes;
     symm_status status;
 
-    if (memcmp(s->own, &s->said, sizeof(s->said)) == 0)
+    if (memcmp(s->own, &s->written, sizeof(s->written)) == 0)
         return SYMM_OK;
     bytes = malloc(sizeof(*s->own) + set_bytes);
     if (!bytes)
@@ -133,12 +136,13 @@ static symm_status publish(struct shrink *s)
         symm__relay_write(s->team->ctx->oob.relay, s->team->uid, ++s->shrunk->version,
                           bytes, sizeof(*s->own) + set_bytes);
     free(bytes);
-    s->said = *s->own;
+    s->written = *s->own;
     return status;
 }
 
 /* ---- Decisions --------------------------------------------------------------------------- */
 
+/* The member's decision on this call; NULL: none is known. */
 static const struct decision *decision_of(const struct shrink *s, int member)
 {
     const struct cell *cell = &s->seen[member].cell;
@@ -151,25 +155,26 @@ static const struct decision *decision_of(const struct shrink *s, int member)
 }
 
 /*
- * Do higher views of others count? They may have passed over ranks that were late. Not once this
- * rank has tried a proposal of another one, whose decision it awaits: who has passed over that one
- * has died (else it would have been heard), and what it wrote may come later. Then only deaths
- * that are known here make the view rise.
+ * Does this rank follow higher views of others? They may have passed over ranks that were late.
+ * Not once this rank has tried another rank's proposal, whose decision it awaits. A living rank
+ * that passed over that coordinator would have kept it from proposing (is_ready). So a rank that
+ * did has died, and its cell arrives late. Then only deaths that are known here make the view rise.
  */
-static bool hears_others(const struct shrink *s)
+static bool follows_others(const struct shrink *s)
 {
     return s->own->ballot.round == 0 || s->own->view == s->me;
 }
 
-/* Does that member's decision count here? */
+/* Does that member's decision count in this rank's view? */
 static bool counts(const struct shrink *s, int member, const struct decision *decision)
 {
     const int view = s->own->view;
 
-    return decision->in == view || (decision->in > view && hears_others(s)) ||
+    return decision->in == view || (decision->in > view && follows_others(s)) ||
            member == view || (view == s->me && s->own->round == 0);
 }
 
+/* The coordinator's decision on its last proposal. */
 static void decide(struct shrink *s, enum outcome outcome, symm_status status)
 {
     s->own->now = (struct decision){.outcome = outcome,
@@ -178,7 +183,7 @@ static void decide(struct shrink *s, enum outcome outcome, symm_status status)
                                     .ballot = {s->me, s->own->round}};
 }
 
-/* Has this call been decided? Then own->now says how. */
+/* Adopts a decision of another rank, if there is one that counts: own->now. */
 static symm_status adopt(struct shrink *s)
 {
     for (int m = 0; m < s->team->size && s->own->now.outcome == UNDECIDED; m++) {
@@ -189,7 +194,7 @@ static symm_status adopt(struct shrink *s)
             return symm__left_out(s->team);
         if (!decision || m == s->me)
             continue;
-        /* It is of others, and stands, since one of them lives. */
+        /* A living rank has it, so it stands; it is about a set without this rank. */
         if (lives && decision->outcome == DONE && s->own->ballot.round == 0)
             return symm__left_out(s->team);
         if (!counts(s, m, decision))
@@ -204,8 +209,8 @@ static symm_status adopt(struct shrink *s)
 /* ---- The coordinator ----------------------------------------------------------------------- */
 
 /*
- * The view rises to the lowest rank that may still coordinate, and to what others follow. They
- * may have passed over this rank, since it came late.
+ * The view rises to the lowest rank that may still coordinate, and to the views of others. These
+ * may be above this rank, if it came late: then it is left out.
  */
 static symm_status follow_view(struct shrink *s)
 {
@@ -216,11 +221,11 @@ static symm_status follow_view(struct shrink *s)
     for (int m = 0; m < s->team->size; m++) {
         const struct cell *cell = is_out(s, m) ? NULL : cell_of(s, m);
 
-        if (cell && cell->view > view && hears_others(s))
+        if (cell && cell->view > view && follows_others(s))
             view = cell->view;
     }
     if (view > s->me)
-        return symm__left_out(s->team); /* the others wait no longer */
+        return symm__left_out(s->team);
     if (view > s->own->view) {
         s->own->view = view;
         s->since = symm__now();
@@ -228,7 +233,8 @@ static symm_status follow_view(struct shrink *s)
     return SYMM_OK;
 }
 
-/* May a set be proposed: are all here and follow me, but those that are late? */
+/* May this rank propose a set: do all that have come follow it, and has the time for the others
+ * passed? */
 static bool is_ready(const struct shrink *s)
 {
     bool waiting = false, overdue = false;
@@ -239,14 +245,15 @@ static bool is_ready(const struct shrink *s)
         overdue = overdue || (cell && !is_out(s, m) && cell->overdue);
         if (is_out(s, m) || (cell && cell->view == s->me))
             continue;
-        if (has_come(s, m)) /* and will follow, or has decided */
+        if (has_come(s, m)) /* it will follow this rank, or it has a decision */
             return false;
         waiting = true;
     }
     return !waiting || overdue;
 }
 
-/* Can no other side of a broken network agree on another set? */
+/* Is it certain that no other side of a broken network agrees on another set? mine, counted:
+ * [hosts] scratch, zeroed. */
 static bool is_majority(const struct shrink *s, const uint64_t *set, bool *mine,
                         bool *counted)
 {
@@ -273,6 +280,7 @@ static bool is_majority(const struct shrink *s, const uint64_t *set, bool *mine,
     return 2 * ours > all || (2 * ours == all && lowest >= 0 && mine[lowest]);
 }
 
+/* A new proposal: the ranks that follow this one. Without a majority of hosts: FAILED. */
 static symm_status propose(struct shrink *s)
 {
     const int hosts = s->team->ctx->hosts;
@@ -308,14 +316,14 @@ static symm_status propose(struct shrink *s)
     return SYMM_OK;
 }
 
-/* Did the exchanges end because a member had gone, as far as the status can tell? */
+/* May the team not have opened because a member had gone, as far as the status can tell? */
 static bool is_broken(symm_status failed)
 {
     return failed == SYMM_ERR_PEER_DEAD || failed == SYMM_ERR_MISMATCH;
 }
 
-/* How the own proposal stands. *failed: why a member could not make the team; *again: since
- * one has gone. */
+/* Have all members OPENED this rank's proposal? *failed: why one has NOT_OPENED. *again: a member
+ * has gone, so a new proposal is needed. */
 static bool all_opened(const struct shrink *s, bool *again, symm_status *failed)
 {
     const struct ballot ballot = {s->me, s->own->round};
@@ -335,12 +343,12 @@ static bool all_opened(const struct shrink *s, bool *again, symm_status *failed)
         if (tried && cell->state == NOT_OPENED)
             *failed = symm__peer_status(cell->status);
     }
-    *again = *again || (gone && is_broken(*failed)); /* by one that had OPENED */
+    *again = *again || (gone && is_broken(*failed)); /* one that had OPENED has gone */
     return all;
 }
 
-/* Decides, if it is time to. With an own proposal that this rank has tried. */
-static symm_status judge(struct shrink *s)
+/* Decides on this rank's proposal, which it has tried itself, or proposes anew; else waits. */
+static symm_status decide_proposal(struct shrink *s)
 {
     bool again = false;
     symm_status failed = SYMM_OK;
@@ -359,7 +367,7 @@ static symm_status judge(struct shrink *s)
     else if (failed == SYMM_OK)
         s->broken = 0;
     else if (s->broken == 0)
-        s->broken = symm__now(); /* who has died is known soon */
+        s->broken = symm__now(); /* a death is known soon */
     else if (symm__now() >= s->broken + DEATH_SECONDS && s->spare-- > 0)
         return propose(s);
     else if (symm__now() >= s->broken + DEATH_SECONDS)
@@ -367,19 +375,22 @@ static symm_status judge(struct shrink *s)
     return SYMM_OK;
 }
 
+/* What the coordinator does in a step; nothing on other ranks. */
 static symm_status coordinate(struct shrink *s)
 {
     if (s->own->view != s->me || s->own->now.outcome != UNDECIDED)
         return SYMM_OK;
     if (s->own->round == 0)
         return is_ready(s) ? propose(s) : SYMM_OK;
-    return is_in_step(s->own, (struct ballot){s->me, s->own->round}) ? judge(s)
-                                                                     : SYMM_OK;
+    return is_in_step(s->own, (struct ballot){s->me, s->own->round})
+               ? decide_proposal(s)
+               : SYMM_OK;
 }
 
 /* ---- Their team --------------------------------------------------------------------------- */
 
-static void unmake(struct shrink *s)
+/* Takes back the team that this rank has made for a proposal. */
+static void team_free(struct shrink *s)
 {
     symm_ctx *ctx = s->team->ctx;
 
@@ -391,7 +402,8 @@ static void unmake(struct shrink *s)
     s->made = NULL;
 }
 
-static symm_status make(struct shrink *s, uint32_t slot)
+/* Makes the team of s->set, together with its other members. */
+static symm_status team_make(struct shrink *s, uint32_t slot)
 {
     const uint32_t step = s->own->call << 16 | (uint32_t)s->own->ballot.view;
     const uint32_t part = SYMM_PART_SHRUNK ^ s->own->ballot.round << 16;
@@ -412,7 +424,7 @@ static symm_status make(struct shrink *s, uint32_t slot)
                                size, ctx->timeout);
 }
 
-/* The coordinator's proposal, if there is a new one: tries to make its team. */
+/* Tries to make the team of the coordinator's proposal, if there is a new one. */
 static symm_status try_proposal(struct shrink *s)
 {
     const struct seen *from = &s->seen[s->own->view];
@@ -425,18 +437,18 @@ static symm_status try_proposal(struct shrink *s)
         return SYMM_OK;
     if (!symm__set_has(from->set, s->me))
         return symm__left_out(s->team);
-    unmake(s);
+    team_free(s);
     /* If a death is known the old team fails here, so its communicators are aborted first. */
     (void)!symm__far_poll_locked(s->team);
     memcpy(s->set, from->set, s->words * sizeof(*s->set));
     s->own->ballot = ballot;
-    status = make(s, cell->slot);
+    status = team_make(s, cell->slot);
     s->own->state = status == SYMM_OK ? OPENED : NOT_OPENED;
     s->own->status = status;
     snprintf(s->sentence, sizeof(s->sentence), "%s",
              status == SYMM_OK ? "" : symm_last_error());
     if (status != SYMM_OK)
-        unmake(s);
+        team_free(s);
     s->since = symm__now();
     s->broken = 0;
     return SYMM_OK;
@@ -444,6 +456,7 @@ static symm_status try_proposal(struct shrink *s)
 
 /* ---- A call -------------------------------------------------------------------------------- */
 
+/* Decides ABANDONED: the coordinator is too late. */
 static void give_up(struct shrink *s)
 {
     s->gave_up = true;
@@ -465,7 +478,7 @@ static symm_status step(struct shrink *s)
     if (status == SYMM_OK)
         status = coordinate(s);
     if (status == SYMM_OK)
-        status = publish(s); /* before it makes a team: others need not wait for that */
+        status = publish(s); /* before this rank makes a team, which takes long */
     if (status == SYMM_OK)
         status = try_proposal(s);
     if (status == SYMM_OK)
@@ -562,12 +575,11 @@ symm_status symm__shrink_hosts(symm_team *team, symm_team **made)
     } else if (s.own) {
         symm__error_save(sentence);
         if (!is_without_team(&s.own->now)) {
-            /* this rank's alone */
-            s.own->state = LEFT;
+            s.own->state = LEFT; /* the error is this rank's alone */
             (void)!publish(&s);
             symm__set_remove(team->survivors, team->rank);
         }
-        unmake(&s);
+        team_free(&s);
         status = symm__fail_quiet(status, sentence);
     }
     shrink_close(&s);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* shrink_hosts_end.c - see shrink_hosts.c. How a call ends, and what is said of it. */
+/* shrink_hosts_end.c - see shrink_hosts.c. How a call ends, and the sentences of errors. */
 #include "setup/shrink_hosts_private.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "util/rank_text.h"
 
-/* The ranks that have come and do not follow this one, the coordinator. */
+/* Names the ranks that have come and do not follow this rank, the coordinator. */
 static void silent_ranks(const struct shrink *s, char *names, size_t bytes)
 {
     int *ranks = malloc((size_t)s->team->size * sizeof(*ranks)), count = 0;
@@ -81,7 +81,7 @@ symm_status symm__shrink_conclude(const struct shrink *s, symm_status status)
 
     if (status == SYMM_OK && is_without_team(decision))
         return not_made(s);
-    /* DONE of a ballot that this rank has not opened is of others. */
+    /* DONE of a ballot that this rank has not opened: the others made a team without it. */
     if (status == SYMM_OK &&
         (s->own->state != OPENED || !is_in_step(s->own, decision->ballot)))
         return symm__left_out(s->team);

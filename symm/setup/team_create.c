@@ -4,11 +4,11 @@
  *
  * Each rank shows its call in its own control page, and reads the pages of the others:
  *
- *     HERE          waits for the others
+ *     HERE          is in the call, and waits for the others
  *     LOCKED(n)     has locked its context for the last rank's call n
  *     LEAVING(n)    is about to unlock it again
  *     DECIDING      the last rank only: looks whether all are LOCKED for its call
- *     DECIDED(slot) the last rank: they are. Another: has seen that
+ *     DECIDED(slot) the last rank: all are. Another rank: has read that
  *     FAILED        is over; the page has the sentence, and the calls that fail with it
  *
  * The last rank is that of the highest world rank. Ranks lock in the order of their world ranks,
@@ -116,7 +116,7 @@ void symm__create_prepare(struct symm_create *create, const symm_team *parent,
              symm__team_name(parent, name, sizeof(name)), key);
 }
 
-/* Shows the call to the others. */
+/* Shows this call to the others, in a free page. */
 static symm_status join(struct symm_create *create)
 {
     symm_ctx *ctx = create->parent->ctx;
@@ -127,7 +127,7 @@ static symm_status join(struct symm_create *create)
     pthread_mutex_lock(&ctx->creations);
     for (int e = 0; e < SYMM_CREATIONS; e++) {
         uint64_t word = GET(page[e].word);
-        /* in turn, so that a failure stays in its page for the others to read */
+        /* pages in turn, so that a failure stays in its page for long */
         int turn = (int)((ctx->creation_stamp + (uint32_t)e) % SYMM_CREATIONS);
 
         same = same || (STATE_OF(word) >= HERE && STATE_OF(word) <= DECIDED &&
@@ -163,14 +163,15 @@ static symm_status join(struct symm_create *create)
     return SYMM_OK;
 }
 
-/* The call is over, for the reason in symm_last_error(), and so are those that wait with it. */
+/* Ends the call with symm_last_error(), and with it the calls of the ranks that wait in it. own:
+ * the failure is this rank's alone. */
 static void publish(const struct symm_create *create, symm_status status, bool own)
 {
     symm_ctx *ctx = create->parent->ctx;
     struct symm_creation *page = create->own;
     char text[SYMM_ERROR_BYTES + 128];
 
-    /* A failure of this rank alone does not say whose it is. */
+    /* The sentence of such a failure does not name the rank. */
     snprintf(text, sizeof(text), "%s", symm_last_error());
     if (own)
         snprintf(text, sizeof(text), "rank %d failed in symm_team_create of %s: %s",
@@ -199,7 +200,7 @@ void symm__create_end(struct symm_create *create)
 
 /* ---- The others ---------------------------------------------------------------------- */
 
-/* Reads a rank's pages for this parent and key. *failure: a page whose failure is this call's,
+/* Reads a member's pages of this parent and key. *failure: a page whose failure ends this call,
  * too. */
 static void see(struct symm_create *create, int member,
                 const struct symm_creation **failure)
@@ -238,7 +239,7 @@ static void see(struct symm_create *create, int member,
         (struct symm_seen){0}; /* that rank's later calls must not fail with this one */
 }
 
-/* Another rank's failure becomes this one's. */
+/* Returns another rank's failure, with its sentence. */
 static symm_status adopt(const struct symm_create *create,
                          const struct symm_creation *page)
 {
@@ -272,8 +273,8 @@ static int find_finished(const struct symm_create *create, symm_status *status,
     return -1;
 }
 
-/* The place of a member that is in a symm_team_shrink that this rank has not entered: it does not
- * come here. -1: there is none. */
+/* The place of a member that is in a symm_team_shrink of the parent that this rank has not made:
+ * it will not make this call. -1: none. */
 static int find_shrinking(const struct symm_create *create)
 {
     for (int m = 0; m < create->size; m++)
@@ -283,8 +284,8 @@ static int find_shrinking(const struct symm_create *create)
     return -1;
 }
 
-/* A rank of the list may have finalized because another one died, perhaps one that is not in the
- * list: deaths are looked for after finalized ranks, among all of the parent's. */
+/* Fails if a member has gone. A member may have finalized because a rank died that is not in the
+ * list: so deaths are looked for after finalized members, then among all ranks of the parent. */
 static symm_status find_dead(const struct symm_create *create)
 {
     const symm_team *parent = create->parent;
@@ -311,7 +312,8 @@ static symm_status find_dead(const struct symm_create *create)
                       death == SYMM_OK ? why : how, create->what);
 }
 
-/* The rank of this list for which that rank waits with another list; -1: none. */
+/* The place of a member that is in this call, and for which `member` waits in another one; -1:
+ * none. */
 static int awaited(const struct symm_create *create, int member)
 {
     const struct symm_seen *seen = &create->seen[member];
@@ -350,6 +352,7 @@ static symm_status find_crossing(struct symm_create *create)
                       text);
 }
 
+/* Reads the pages of all members. Fails if this call cannot succeed any more. */
 static symm_status look(struct symm_create *create)
 {
     const struct symm_creation *failure = NULL;
@@ -364,6 +367,7 @@ static symm_status look(struct symm_create *create)
     return status == SYMM_OK ? find_crossing(create) : status;
 }
 
+/* The error of a deadline that has passed. */
 static symm_status late(const struct symm_create *create)
 {
     const symm_ctx *ctx = create->parent->ctx;
@@ -403,7 +407,7 @@ static bool see_decision(struct symm_create *create)
     return true;
 }
 
-/* Unlocks the context, unless the last rank has decided meanwhile. */
+/* Unlocks the context, unless the last rank has decided. */
 static void leave(struct symm_create *create)
 {
     const uint64_t deciding = word_of(create->number, 0, DECIDING);
@@ -472,6 +476,7 @@ static bool is_turn(const struct symm_create *create, uint32_t number)
     return true;
 }
 
+/* Locks the context when it is this rank's turn; unlocks it when that has lasted too long. */
 static symm_status step(struct symm_create *create)
 {
     symm_ctx *ctx = create->parent->ctx;

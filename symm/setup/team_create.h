@@ -15,28 +15,30 @@
 
 #include "core/team.h"
 
-/* What this rank sees of another one. */
+/* What this rank has read in another rank's pages. */
 struct symm_seen {
-    const struct symm_creation *page;  /* its call with this list: */
-    uint64_t word;                     /* 0: it has made none */
-    const struct symm_creation *other; /* NULL, or its call with another list: */
+    const struct symm_creation *page;  /* of its call with this list; NULL: none */
+    uint64_t word;                     /* of that page; 0: none */
+    const struct symm_creation *other; /* of its call with another list; NULL: none */
     uint64_t other_word, other_members;
 };
 
 struct symm_create {
     const symm_team *parent;
-    int rank, size; /* place in the list, and all */
+    int rank, size; /* this rank's place in the list; how many are in it */
     int last;       /* place of the highest world rank */
     int world_rank[SYMM_MAX_LOCAL_RANKS];
-    int slot;        /* free on all; chosen by the last rank, so to be checked */
-    uint32_t stamp;  /* this call's number on this rank, */
-    uint32_t number; /* and on the last rank: with that rank it names the agreement */
+    int slot;       /* the last rank's choice, from its page: the caller checks it */
+    uint32_t stamp; /* number of this rank's call */
+    uint32_t
+        number; /* number of the last rank's call, for which this rank has locked */
     /* Private to team_create.c: */
-    uint64_t series, list;
+    uint64_t series, list; /* hashes of parent and key; of these and the list */
     struct symm_creation *own;
     const struct symm_creation *last_page; /* while locked: of the last rank's call */
     struct symm_seen seen[SYMM_MAX_LOCAL_RANKS]; /* by place */
-    uint32_t against[SYMM_MAX_LOCAL_RANKS]; /* numbers of calls that cross this one */
+    uint32_t against
+        [SYMM_MAX_LOCAL_RANKS]; /* by place: the call that crosses this one; 0: none */
     bool locked, decided;
     double since, hold; /* when the lock was taken, how long it may be held */
     double crossed;     /* when `against` has changed last */
