@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* calls.c - what a rank's own threads ask of its relay (relay.h): exchanges and reports. */
+/* calls.c - what this rank's own threads do with its relay (relay.h): exchanges and reports. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #define ASK_SECONDS     0.002 /* between two queries of `ask`; doubles */
 #define ASK_MOST        0.032
 #define LACK_SECONDS    0.01 /* between two tries to have memory */
-#define VERDICT_SECONDS 1.0 /* for the root to decide after a GIVE_UP */
+#define VERDICT_SECONDS 1.0  /* for the root to decide after GIVE_UP */
 
 enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank)
 {
@@ -84,8 +84,8 @@ static int relay_rank(const struct symm_relay *relay)
     return relay->config.local[place];
 }
 
-/* The root of the exchange has not said who is missing: it may be that one, or the rank by which
- * this one would hear it. */
+/* The root of the exchange has not told who is missing: the root itself may be, or the rank that
+ * relays for this one. Then `text` names them. */
 static void name_root(const struct symm_relay *relay,
                       const struct symm_relay_exchange *x, char text[SYMM_ERROR_BYTES])
 {
@@ -108,8 +108,8 @@ static void name_root(const struct symm_relay *relay,
              by == relay->config.rank ? "" : " or that rank");
 }
 
-/* Waits until the call is over. The lock is held, and released while `ask` runs. Returns why the
- * call was given up, with its sentence in `text`. */
+/* Waits until the call is over. The lock is held, but not while `ask` runs. Returns why this rank
+ * gave the call up, with the sentence in `text`; SYMM_OK: it did not. */
 static symm_status wait_over(struct symm_relay *relay,
                              const struct symm_relay_exchange *x,
                              char text[SYMM_ERROR_BYTES])
@@ -189,7 +189,7 @@ symm_status symm__relay_take_parts(const struct symm_relay_exchange *x,
                             x->what, count, x->hosts);
 }
 
-/* The sentence of a FAIL, and what it says of earlier ones. */
+/* Returns the error of a FAIL; *result: what FAIL tells of this and later exchanges of the tag. */
 static symm_status take_fail(const struct symm_relay_exchange *x,
                              const struct symm_relay_message *fail,
                              struct symm_relay_result *result)
@@ -212,8 +212,8 @@ static void call_clear(struct symm_relay_call *call)
     *call = (struct symm_relay_call){0};
 }
 
-/* For a call that fails for lack of memory: a PART without bytes, which is not sent. With it the
- * other hosts can be told. NULL: memory lacks for long. */
+/* For a call that fails for lack of memory: a PART without bytes, which is not sent, but a call
+ * must have one. Waits for memory. NULL: there was none for long. */
 static struct symm_relay_message *part_to_fail(const struct symm_relay *relay,
                                                const struct symm_relay_exchange *x)
 {

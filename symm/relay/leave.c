@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * leave.c - a rank finalizes, and its host's relay perhaps with it.
+ * leave.c - a rank finalizes; it may be its host's relay.
  *
  * A relay that finalizes tells the host's neighbours, also those whose connections it has confirmed
  * and not counted yet. If no rank of the host listens after that, all have finalized. If no rank
- * listens, and the last relay was connected and has not reported that, all have died. A relay that
- * begins after a death, and finalizes at once, waits until the neighbours have connected again.
+ * listens, and the last relay was connected and has not told so, all have died. A relay that
+ * begins after a death and finalizes at once first waits until the neighbours have connected.
  * tests/model/leave.pml is the model.
  */
 #include "relay/private.h"
 #include "util/clock.h"
 
-#define MEET_SECONDS 0.6 /* for hosts that never were connected, if the start fails */
+#define FIRST_SECONDS                                                                  \
+    0.6 /* for hosts that never were connected: the start may have failed */
 
 void symm__relay_queue_leave(struct symm_relay_connection *to, int rank, bool untold)
 {
@@ -26,6 +27,7 @@ void symm__relay_queue_leave(struct symm_relay_connection *to, int rank, bool un
     symm__relay_drop(leave);
 }
 
+/* Sends to all ranks of this host except one. */
 static void to_ranks(struct symm_relay *relay, const struct symm_relay_connection *but,
                      struct symm_relay_message *message)
 {
@@ -34,6 +36,7 @@ static void to_ranks(struct symm_relay *relay, const struct symm_relay_connectio
             symm__relay_queue(c, message);
 }
 
+/* symm__ledger_verdicts calls it. NULL: no memory; ranks that connect again get the outcomes. */
 static void outcome_to_ranks(void *user, struct symm_relay_message *verdict)
 {
     struct symm_relay *relay = user;
@@ -81,8 +84,8 @@ bool symm__relay_hear_leave(struct symm_relay *relay,
         if (rank != from->id)
             return false;
         symm__relay_set_state(relay, rank, SYMM_RELAY_FINALIZED);
-        to_ranks(relay, from,
-                 message); /* before the answer: then all know that the rank leaves */
+        /* Before the answer: when the rank stops, the others have been told. */
+        to_ranks(relay, from, message);
         symm__relay_queue(from, message);
         symm__ledger_rank_gone(&relay->ledger, rank, "has finalized its context");
         relay->announce_at = symm__now() + SYMM_RELAY_ANNOUNCE;
@@ -121,10 +124,10 @@ bool symm__relay_has_untold(struct symm_relay *relay)
 {
     int above = symm__tree_attach(symm__relay_host(relay), relay->gone);
 
-    if (above >= 0 && !relay->met[above])
+    if (above >= 0 && !relay->connected[above])
         return true;
     for (int h = 0; h < relay->config.hosts; h++)
-        if (!relay->met[h] && symm__relay_is_missing(relay, h))
+        if (!relay->connected[h] && symm__relay_is_missing(relay, h))
             return true;
     return false;
 }
@@ -141,8 +144,8 @@ void symm__relay_leave_begin(struct symm_relay *relay)
     }
     /* The next relay must know the outcomes: this rank may have led those exchanges. */
     symm__ledger_verdicts(&relay->ledger, outcome_to_ranks, relay);
-    if (relay->meet_until == 0)
-        relay->meet_until = symm__now() + MEET_SECONDS;
+    if (relay->first_until == 0)
+        relay->first_until = symm__now() + FIRST_SECONDS;
     for (struct symm_relay_connection *c = relay->connections; c; c = c->next)
         if (c->end == SYMM_RELAY_OF_RANK)
             symm__relay_queue_leave(c, relay->config.rank,
@@ -160,12 +163,12 @@ void symm__relay_send_left(struct symm_relay *relay, struct symm_relay_connectio
     }
 }
 
-/* Until when a relay that finalizes waits for that host, which is not connected. */
+/* Until when this relay, which finalizes, waits for a host that is not connected. */
 static double awaited_until(const struct symm_relay *relay, int host)
 {
-    return relay->met[host] || relay->settle_until > relay->meet_until
+    return relay->connected[host] || relay->settle_until > relay->first_until
                ? relay->settle_until
-               : relay->meet_until;
+               : relay->first_until;
 }
 
 bool symm__relay_is_settling(struct symm_relay *relay)

@@ -9,7 +9,7 @@
  *            it sends those that are here after SYMM_LEDGER_PARTIAL seconds, and the others when
  *            they come: so the root knows which hosts are missing
  *     ALL    the root has all bytes, and they go down to all leaders
- *     HAVE a leader has all; a relay whose subtree has all sends it to its parent
+ *     HAVE   a leader has all; a relay whose subtree has all sends it to its parent
  *     GO     the root has HAVE of all, and all leaders may leave
  *
  * Instead of GO the root may send FAIL. A leader that wants the exchange to end sends GIVE_UP,
@@ -18,21 +18,21 @@
  * it leaves because of GO, and GO means that all leaders have all bytes.
  *
  * When a host is gone, the hosts below it have lost their path to the root. On a host whose
- * leader has not all bytes, the exchange fails: the root cannot have sent GO. On a host whose
- * leader has all, the relay asks the root itself, by HAVE, past the hosts in between. If the
- * root's host is gone, no relay knows: then a leader may fail although others have left with GO.
- * The team that those made has a host that is gone.
+ * leader does not have all bytes, the exchange fails: the root cannot have sent GO. On a host whose
+ * leader has all, the relay asks the root directly, by HAVE, past the hosts in between. If the
+ * root's host is gone, no relay can ask: then a leader may fail although others have left with GO.
+ * What those others made together includes the host that is gone.
  *
  * A relay may die, or its rank may finalize, in the midst of exchanges of others. The next relay of
  * its host begins with an empty ledger. Leaders send PART (and HAVE) again, children UP (and
- * HAVE): all messages may come twice. A message for an exchange that is over here is answered by
- * its outcome. The last SYMM_LEDGER_OUTCOMES outcomes are kept; at the begin of a connection both
- * ends send those of GO (symm__ledger_outcomes).
+ * HAVE): all messages may come twice. A message for an exchange that is over here is answered with
+ * its outcome. The last SYMM_LEDGER_OUTCOMES outcomes are kept; when a connection begins both
+ * ends send those that are GO (symm__ledger_outcomes).
  *
  * The root's verdict outlives its relay. Before any leader is told, the other ranks of the root's
- * host are given the verdict, the next relay first (`keep`); they remember it
+ * host are given the verdict, the next relay first (`keep`), and remember it
  * (symm__ledger_know). So if the next relay does not know a verdict, no leader was told one, and
- * it may decide.
+ * the next relay may decide.
  *
  * Source of the pattern: tree allgather with a commit phase; the root is the coordinator of a
  * two-phase commit (Gray 1978). tests/model/tree.pml is the model.
@@ -63,11 +63,11 @@ struct symm_ledger_outcome {
 
 /* One host's bytes: they lie in a message. */
 struct symm_ledger_part {
-    struct symm_relay_message *message; /* NULL: not here; counted */
+    struct symm_relay_message *message; /* NULL: it has not arrived; counted */
     const uint8_t *data;
     uint64_t bytes;
     bool sent; /* to the parent */
-    bool asks; /* that host asks this one, the root, how the exchange ends */
+    bool asks; /* that host has asked this one, the root, how the exchange ends */
 };
 
 /* An exchange that is not over. */
@@ -75,30 +75,34 @@ struct symm_ledger_exchange {
     struct symm_ledger_exchange *next;
     uint64_t tag;
     uint32_t sequence;
-    int count, place,
-        below;        /* hosts; this one's place; hosts of its subtree, with it */
+    int count;        /* hosts */
+    int place;        /* this host's among them: its number in the tree */
+    int below;        /* hosts in its subtree, itself counted */
     int32_t *leaders; /* [count]; owned */
     struct symm_ledger_part *parts; /* [count], by place; owned */
-    int got, sent; /* parts of the subtree that are here, that the parent has */
+    int got,
+        sent; /* parts of the subtree that have arrived here; that were sent to the parent */
     /* A failure that there was no memory to tell; SYMM_OK: none. */
     symm_status owed_status;
     int owed_rank;
     char owed[SYMM_ERROR_BYTES];
-    char what[SYMM_RELAY_WHAT];         /* of the first message that came, */
-    int said;                           /* which came from this rank */
-    double since;                       /* the first message came */
-    struct symm_relay_message *all;     /* NULL: not here; counted */
+    char what[SYMM_RELAY_WHAT];         /* the step, by the first message */
+    int what_from;                      /* the rank that sent it */
+    double since;                       /* the first message arrived */
+    struct symm_relay_message *all;     /* NULL: it has not arrived; counted */
     struct symm_relay_message *gave_up; /* NULL, or the GIVE_UP sent; counted */
-    /* Ranks of this host that gave the exchange up, and are not its leader: they wait for its
-     * end, too. */
+    /* Ranks of this host that gave the exchange up and are not its leader: they, too, are told
+     * how it ends. */
     int asker[SYMM_LEDGER_ASKERS], askers;
-    bool have, have_sent; /* the leader has all; the parent knows that all below have */
-    bool
-        asks; /* no parent leads to the root any more, but it may have said GO: see above */
+    bool have;      /* the leader has all bytes */
+    bool have_sent; /* the parent was told that the subtree has */
+    /* The path to the root is broken, and the root may have sent GO: this host asks it directly. */
+    bool asks;
     /* What the root has decided and not yet told; NULL: undecided; counted. */
     struct symm_relay_message *verdict;
-    int kept;       /* for `keep` */
-    double tell_by; /* though not all ranks of this host have it */
+    int kept; /* of `keep` */
+    /* the verdict is told then, also if not all ranks of this host have it */
+    double tell_by;
     bool child_have[SYMM_TREE_ARITY];
 };
 
@@ -106,23 +110,23 @@ struct symm_ledger {
     int host;               /* this one */
     const int32_t *host_of; /* by world rank; borrowed */
     int ranks, hosts;       /* of the world */
-    /* To the relay of that host (>= 0), or to the leader: rank `leader` of this host. Borrows. */
+    /* Send to the relay of that host; to rank `leader` of this host. Both borrow. */
     void (*to_host)(void *user, int host, struct symm_relay_message *message);
     void (*to_leader)(void *user, int leader, struct symm_relay_message *message);
     /* Why this rank of this host cannot come to an exchange any more; NULL: it can. */
     const char *(*absent)(void *user, int rank);
     /*
      * Gives the root's verdict to the other ranks of this host, in the order in which they serve.
-     * `kept` begins with 0. False: not all have it yet; it is called again.
+     * *kept: `keep`'s own, 0 at first. False: not all have it yet; it is called again.
      */
     bool (*keep)(void *user, struct symm_relay_message *verdict, int *kept);
-    /* Has that leader, of this host, had the time to tell this relay what it knows? */
+    /* Has that leader, of this host, had the time to send this relay all that it knows? */
     bool (*heard)(void *user, int leader);
     const char *(*host_name)(void *user, int host);
     const char *(*hint)(void *user); /* what a timeout's sentence ends with */
     void *user;
     struct symm_ledger_exchange *exchanges;
-    bool lacks; /* there was no memory for a message: the next tick makes it */
+    bool lacks; /* no memory for a message: the next tick tries again */
     struct symm_ledger_outcome outcome[SYMM_LEDGER_OUTCOMES];
     unsigned outcomes; /* ever */
 };
@@ -130,7 +134,7 @@ struct symm_ledger {
 void symm__ledger_close(struct symm_ledger *ledger); /* frees all */
 enum symm_ledger_taken {
     SYMM_LEDGER_TAKEN,
-    SYMM_LEDGER_LACKS,  /* no memory: its sender must send it again */
+    SYMM_LEDGER_LACKS,  /* no memory: the sender must send it again */
     SYMM_LEDGER_REFUSED /* this library sends no such message; nothing more may be taken
                            from its sender */
 };
@@ -143,7 +147,7 @@ symm__ledger_take(struct symm_ledger *ledger, int from,
 void symm__ledger_failures(const struct symm_ledger *ledger, int host,
                            void (*each)(void *user, struct symm_relay_message *fail),
                            void *user);
-/* A connection to that host is new: what it may have missed is sent again. */
+/* A connection to that host is new: sends again what it may have missed. */
 void symm__ledger_resend(struct symm_ledger *ledger, int host);
 /* No rank of that host is left: exchanges that cannot end fail. */
 void symm__ledger_host_gone(struct symm_ledger *ledger, int host, const char *sentence);
@@ -158,13 +162,14 @@ void symm__ledger_rank_gone(struct symm_ledger *ledger, int rank, const char *ho
  * earlier; INFINITY: nothing is due.
  */
 double symm__ledger_tick(struct symm_ledger *ledger);
-/* The host that hears this one's side of the exchange; -1: this is the root. */
+/* The host to which this one reports: its parent, or the root if it asks that directly. -1: this is
+ * the root. */
 int symm__ledger_above(const struct symm_ledger *ledger,
                        const struct symm_ledger_exchange *x);
 /* Remembers a GO or FAIL that this rank's relay has sent: for the time when this rank serves. */
 void symm__ledger_know(struct symm_ledger *ledger, struct symm_relay_message *verdict);
 /* Calls `each` with all outcomes that are known, for a rank of this host. Here and below NULL
- * stands for one that there is no memory for. */
+ * stands for an outcome for which there is no memory. */
 void symm__ledger_verdicts(const struct symm_ledger *ledger,
                            void (*each)(void *user, struct symm_relay_message *verdict),
                            void *user);

@@ -50,7 +50,7 @@ void symm__ledger_know(struct symm_ledger *ledger, struct symm_relay_message *ve
 
     if (head->kind == SYMM_RELAY_GO)
         symm__ledger_outcome_add(ledger, head->tag, head->sequence, NULL);
-    /* `before`: not the root's verdict, but the answer to a leader that came late */
+    /* `before` is set: no verdict of the root, but the answer to a leader that came late */
     else if (head->kind == SYMM_RELAY_FAIL && head->before == 0 &&
              symm__ledger_place(ledger, verdict) >= 0)
         symm__ledger_outcome_add(ledger, head->tag, head->sequence, verdict);

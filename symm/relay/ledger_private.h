@@ -21,7 +21,7 @@ static inline int symm__ledger_leader_of(const struct symm_ledger_exchange *x)
     return x->leaders[x->place];
 }
 
-/* The place that this relay reports to: its parent, or the root where it asks the root itself. */
+/* The place to which this relay reports: its parent, or the root if it asks that directly. */
 static inline int symm__ledger_place_above(const struct symm_ledger_exchange *x)
 {
     return x->asks ? 0 : symm__tree_parent(x->place);
@@ -54,9 +54,10 @@ int symm__ledger_place(const struct symm_ledger *ledger,
 const struct symm_ledger_outcome *
 symm__ledger_outcome_of(const struct symm_ledger *ledger, uint64_t tag,
                         uint32_t sequence);
+/* The outcome of that exchange; NULL: not known. */
 const struct symm_ledger_outcome *symm__ledger_outcome(const struct symm_ledger *ledger,
                                                        uint64_t tag, uint32_t sequence);
-/* why: NULL: GO. */
+/* why: the FAIL, of which a reference is taken; NULL: GO. */
 void symm__ledger_outcome_add(struct symm_ledger *ledger, uint64_t tag,
                               uint32_t sequence, struct symm_relay_message *why);
 
@@ -67,13 +68,13 @@ void symm__ledger_to_place(struct symm_ledger *ledger,
 /* Sends the verdict, also to children that have sent nothing yet. The exchange is then over. */
 void symm__ledger_tell(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
 /*
- * Decides how the exchange ends. why: FAIL; NULL: GO. The root's verdict is kept on its host
- * before it is told: until then the exchange stays, and no other verdict counts. False: no memory
- * for GO; the root's next tick decides again.
+ * Ends the exchange. why: the FAIL; NULL: GO. The root's verdict is first kept by the ranks of its
+ * host: until then the exchange stays, and no other verdict counts. False: no memory for GO; the
+ * root's next tick decides again.
  */
 bool symm__ledger_finish(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                          struct symm_relay_message *why);
-/* NULL: no memory. */
+/* A FAIL or GIVE_UP of the exchange. NULL: no memory. */
 struct symm_relay_message *symm__ledger_reason(struct symm_ledger *ledger,
                                                const struct symm_ledger_exchange *x,
                                                enum symm_relay_kind kind,
@@ -82,21 +83,23 @@ struct symm_relay_message *symm__ledger_reason(struct symm_ledger *ledger,
 /* Asks for the exchange to fail: the root decides. `message`: a GIVE_UP with the list. */
 void symm__ledger_give_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                           struct symm_relay_message *message);
+/* The same with a GIVE_UP that is made of these. Without memory the next tick does it. */
 void symm__ledger_fail(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                        symm_status status, int rank, const char *sentence);
-/* Sends the parent the parts that it has not, or all again. */
+/* Sends the parent the parts that were not sent; again: all. */
 void symm__ledger_send_up(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                           bool again);
 void symm__ledger_send_have(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
-/* All bytes are known here. Takes the message's reference. */
+/* ALL has arrived, or the root has made it: passes it on. Owns `all` from now on. */
 void symm__ledger_take_all(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                            struct symm_relay_message *all);
-/* To be called after each change: does what follows from it, which may end the exchange. */
-void symm__ledger_settle(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
-/* Are all ranks in the same step? If not the exchange fails, and may be freed. */
+/* To be called after each change: sends what is now complete, which may end (and free) the
+ * exchange. */
+void symm__ledger_advance(struct symm_ledger *ledger, struct symm_ledger_exchange *x);
+/* Is that rank in the step of the others? If not the exchange fails, and may be freed. */
 bool symm__ledger_check_step(struct symm_ledger *ledger, struct symm_ledger_exchange *x,
                              const struct symm_relay_head *head, int rank);
-/* The parts of an UP from the child at `child`; false: it is none. */
+/* Keeps the parts of an UP from the host at place `child`. False: it is malformed. */
 bool symm__ledger_take_parts(struct symm_ledger_exchange *x,
                              struct symm_relay_message *message, int child);
 

@@ -56,7 +56,7 @@ static struct symm_relay_message *message_of(struct symm_ledger *ledger,
         ledger->lacks = true;
         return NULL;
     }
-    message->head.from = x->said;
+    message->head.from = x->what_from;
     memcpy(message->head.what, x->what, sizeof(message->head.what));
     return message;
 }
@@ -118,7 +118,7 @@ struct symm_relay_message *symm__ledger_reason(struct symm_ledger *ledger,
     return message;
 }
 
-/* Has the root not heard that this host, itself or a child with those below it, has all? */
+/* Has the root no HAVE of that place, which is the root itself or one of its children? */
 static bool is_unsure(const struct symm_ledger_exchange *x, int place)
 {
     if (place == 0)
@@ -126,7 +126,8 @@ static bool is_unsure(const struct symm_ledger_exchange *x, int place)
     return symm__tree_parent(place) == 0 && !x->child_have[place - symm__tree_child(0)];
 }
 
-/* The sentence of a timeout, if hosts have not come, or not said that they have all. */
+/* The sentence of a timeout, with the hosts that have not come or not sent HAVE; "": none is
+ * missing. */
 static void missing_text(const struct symm_ledger *ledger,
                          const struct symm_ledger_exchange *x, double seconds,
                          char *text, size_t bytes)
@@ -151,7 +152,7 @@ static void missing_text(const struct symm_ledger *ledger,
     free(late);
 }
 
-/* There is no memory to tell of a failure: the next tick tells it. */
+/* No memory to report a failure: the next tick does. The first failure counts. */
 static void owe(struct symm_ledger_exchange *x, symm_status status, int rank,
                 const char *sentence)
 {
@@ -210,8 +211,7 @@ void symm__ledger_fail(struct symm_ledger *ledger, struct symm_ledger_exchange *
 
 /* ---- Parts ------------------------------------------------------------------------ */
 
-/* A message with all parts (`all`), or with those that were not sent; NULL: none, or no
- * memory. */
+/* An UP or ALL with the parts that were not sent; again: with all. NULL: no parts, or no memory. */
 static struct symm_relay_message *bundle(struct symm_ledger *ledger,
                                          struct symm_ledger_exchange *x,
                                          enum symm_relay_kind kind, bool again)
@@ -282,7 +282,7 @@ void symm__ledger_take_all(struct symm_ledger *ledger, struct symm_ledger_exchan
         ledger->to_leader(ledger->user, symm__ledger_leader_of(x), all);
 }
 
-void symm__ledger_settle(struct symm_ledger *ledger, struct symm_ledger_exchange *x)
+void symm__ledger_advance(struct symm_ledger *ledger, struct symm_ledger_exchange *x)
 {
     bool all_have = x->have;
 
@@ -314,7 +314,7 @@ bool symm__ledger_check_step(struct symm_ledger *ledger, struct symm_ledger_exch
     snprintf(what, sizeof(what), "%.63s", head->what);
     if (!x->what[0]) {
         memcpy(x->what, what, sizeof(x->what));
-        x->said = rank;
+        x->what_from = rank;
     }
     if (symm__same_step(x->what, what))
         return true;
@@ -322,7 +322,7 @@ bool symm__ledger_check_step(struct symm_ledger *ledger, struct symm_ledger_exch
         sentence, sizeof(sentence),
         "rank %d is in %s, rank %d in %s: all ranks of a team must make its calls in "
         "one order",
-        x->said, x->what, rank, what);
+        x->what_from, x->what, rank, what);
     symm__ledger_fail(ledger, x, SYMM_ERR_MISMATCH, rank, sentence);
     return false;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ledger_take.c - which exchanges are not over, and what messages do to them: see ledger.h.
- * What a link has received is checked here before it is used.
+ * ledger_take.c - the exchanges that are not over, and what each message does to them: see
+ * ledger.h. What a link has received is checked here before it is used.
  */
 #include "relay/ledger_private.h"
 
@@ -74,6 +74,7 @@ int symm__ledger_place(const struct symm_ledger *ledger,
     return place;
 }
 
+/* How many of `count` hosts are in the subtree of that place. */
 static int subtree(int place, int count)
 {
     int first = place, width = 1, all = 0;
@@ -83,7 +84,7 @@ static int subtree(int place, int count)
     return all;
 }
 
-/* *found: the exchange of a message with a list; made if there is none. */
+/* *found: the exchange of a message that has a list of leaders; made if there is none. */
 static enum symm_ledger_taken exchange_of(struct symm_ledger *ledger,
                                           const struct symm_relay_message *message,
                                           struct symm_ledger_exchange **found)
@@ -143,8 +144,8 @@ static enum symm_ledger_taken answer(struct symm_ledger *ledger, int from, int l
 }
 
 /*
- * A leader begins an exchange. Has the exchange of this number, or a later one of the tag, failed
- * already, or the step that led to this one? Then the leader is told: *is_late.
+ * A leader begins an exchange. Is this exchange, or a later one of the tag, over already, or has
+ * the exchange that led to it failed? Then the leader is told: *is_late.
  */
 static enum symm_ledger_taken came_late(struct symm_ledger *ledger,
                                         const struct symm_relay_message *message,
@@ -204,15 +205,15 @@ static enum symm_ledger_taken take_part(struct symm_ledger *ledger,
                                           .bytes = message->head.bytes - at};
         x->got++;
     }
-    /* The PART was sent again, to a relay that is new and has ALL from its parent already. */
+    /* The PART was sent again, to a new relay that has ALL from its parent already. */
     if (x->all && !x->have)
         ledger->to_leader(ledger->user, symm__ledger_leader_of(x), x->all);
     if (symm__ledger_check_step(ledger, x, &message->head, message->head.from))
-        symm__ledger_settle(ledger, x);
+        symm__ledger_advance(ledger, x);
     return SYMM_LEDGER_TAKEN;
 }
 
-/* The place of a host that reports to this one; -1: it has none. */
+/* The place of that host in this one's subtree; -1: it is not in it. */
 static int place_below(const struct symm_ledger *ledger,
                        const struct symm_ledger_exchange *x, int host)
 {
@@ -259,7 +260,7 @@ static enum symm_ledger_taken take_up(struct symm_ledger *ledger, int from,
                           sentence);
         return SYMM_LEDGER_TAKEN;
     }
-    symm__ledger_settle(ledger, x);
+    symm__ledger_advance(ledger, x);
     return SYMM_LEDGER_TAKEN;
 }
 
@@ -275,11 +276,11 @@ static enum symm_ledger_taken take_have(struct symm_ledger *ledger, int from,
 
     if (outcome)
         return answer(ledger, from, head->from, outcome);
-    if (!x) /* its PART or UP was refused, or is being sent again */
+    if (!x) /* its PART or UP was refused, or will be sent again */
         return SYMM_LEDGER_TAKEN;
     if (from < 0) {
         x->have = x->have || symm__ledger_leader_of(x) == head->from;
-        symm__ledger_settle(ledger, x);
+        symm__ledger_advance(ledger, x);
         return SYMM_LEDGER_TAKEN;
     }
     place = place_below(ledger, x, from);
@@ -290,7 +291,7 @@ static enum symm_ledger_taken take_have(struct symm_ledger *ledger, int from,
         return SYMM_LEDGER_TAKEN;
     }
     x->child_have[place - symm__tree_child(x->place)] = true;
-    symm__ledger_settle(ledger, x);
+    symm__ledger_advance(ledger, x);
     return SYMM_LEDGER_TAKEN;
 }
 
@@ -315,8 +316,8 @@ static enum symm_ledger_taken take_verdict(struct symm_ledger *ledger, int from,
     }
     if (taken != SYMM_LEDGER_TAKEN)
         return taken;
-    /* A GO from any host means that all have all; a FAIL counts only from the parent, which has
-     * it from the root. */
+    /* GO means that all leaders have all bytes, whichever host sends it. A FAIL counts from the
+     * parent only, which has it from the root. */
     if (head->kind != SYMM_RELAY_GO && !symm__ledger_is_parent(ledger, x, from))
         return SYMM_LEDGER_REFUSED;
     return symm__ledger_finish(ledger, x, head->kind == SYMM_RELAY_GO ? NULL : message)
@@ -342,7 +343,7 @@ static enum symm_ledger_taken take_give_up(struct symm_ledger *ledger, int from,
         return taken;
     if (!x->what[0]) {
         snprintf(x->what, sizeof(x->what), "%.63s", message->head.what);
-        x->said = message->head.rank;
+        x->what_from = message->head.rank;
     }
     if (from < 0 && head->from != symm__ledger_leader_of(x) &&
         x->askers < SYMM_LEDGER_ASKERS)

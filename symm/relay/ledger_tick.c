@@ -57,7 +57,7 @@ static bool must_fail(const struct symm_ledger *ledger,
 
         if (symm__ledger_host_at(ledger, x->leaders, p) != host)
             continue;
-        /* below the host that is gone: no verdict can come from there */
+        /* This host is below the gone one, from which no verdict can come. */
         if (symm__ledger_in_subtree(x->place, p))
             return p == 0 || !x->asks;
         if (x->place > 0) /* the root decides */
@@ -125,7 +125,7 @@ void symm__ledger_rank_gone(struct symm_ledger *ledger, int rank, const char *ho
 
 /* ---- Time ------------------------------------------------------------------------------- */
 
-/* A leader that is in exchange `in`, while exchange `to` waits for it; -1: none. */
+/* A leader that has come to exchange `in` and is missing in exchange `to`; -1: none. */
 static int waits_for(const struct symm_ledger *ledger,
                      const struct symm_ledger_exchange *to,
                      const struct symm_ledger_exchange *in)
@@ -195,7 +195,7 @@ static void catch_up(struct symm_ledger *ledger)
         if (x->verdict || x->gave_up)
             continue;
         if (owed == SYMM_OK) {
-            symm__ledger_settle(ledger, x);
+            symm__ledger_advance(ledger, x);
             continue;
         }
         memcpy(sentence, x->owed, sizeof(sentence));
@@ -204,7 +204,7 @@ static void catch_up(struct symm_ledger *ledger)
     }
 }
 
-/* Sends verdicts that all ranks of this host have by now. */
+/* Tells verdicts that all ranks of this host have by now. Returns when to try the others again. */
 static double tell_kept(struct symm_ledger *ledger, double now)
 {
     struct symm_ledger_exchange *next;

@@ -55,7 +55,8 @@ struct symm_relay_head {
     uint32_t sequence;
     int32_t from;     /* host, or rank of a leader */
     int32_t status;   /* symm_status */
-    int32_t rank;     /* that it is about; GIVE_UP, FAIL, NOTICE: that found it */
+    /* which the message is about; GIVE_UP, FAIL, NOTICE: which found the failure */
+    int32_t rank;
     uint32_t leaders; /* of the list */
     /* FAIL: the highest number of the tag that is known to have failed. LEAVE of a relay to a rank:
      * 1: some neighbour was never connected, and does not know that the host's ranks leave. */
@@ -83,7 +84,7 @@ static inline uint64_t symm__relay_padded(uint64_t bytes)
     return (bytes + 7) & ~UINT64_C(7);
 }
 
-/* Of a list of so many leaders. */
+/* Bytes of a list of `count` leaders. */
 static inline uint64_t symm__relay_list_bytes(uint64_t count)
 {
     return symm__relay_padded(count * sizeof(int32_t));
@@ -95,9 +96,9 @@ uint64_t symm__relay_most(enum symm_relay_kind kind);
  * than a message of the kind may have. */
 struct symm_relay_message *symm__relay_message(enum symm_relay_kind kind,
                                                uint64_t bytes);
-/* Gives a message that is received in pieces, and is the caller's alone, room for so many bytes;
- * it moves with its head and data. NULL makes a new one. Returns NULL: no memory, `message`
- * stays. */
+/* For a message that is received in pieces: makes its room `room` bytes, with head and data kept,
+ * and returns where it is now. NULL makes a new one. The caller must have the only reference.
+ * Returns NULL: no memory, and `message` stays. */
 struct symm_relay_message *symm__relay_grow(struct symm_relay_message *message,
                                             uint64_t room);
 /* A message of an exchange, without data. */
@@ -111,9 +112,10 @@ struct symm_relay_message *symm__relay_listed(enum symm_relay_kind kind, uint64_
  * empty. */
 void symm__relay_sentence(const struct symm_relay_message *message,
                           char text[SYMM_ERROR_BYTES]);
-/* "split (world)" and "split (team 3 [0 1])" are the same step. */
+/* Do both name the same step? Compares up to "(": "split (world)" is "split (team 3 [0 1])". */
 bool symm__same_step(const char *a, const char *b);
+/* One reference more, or less; the last one frees. drop: NULL is allowed. */
 struct symm_relay_message *symm__relay_keep(struct symm_relay_message *message);
-void symm__relay_drop(struct symm_relay_message *message); /* NULL is allowed */
+void symm__relay_drop(struct symm_relay_message *message);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * news.c - reports that go to all hosts: NOTICE, DEAD, GONE and CELL (board.c). Each relay passes
- * on only what it did not know, so that no report circulates for ever. Ends that connect later
+ * on only what is new to it, so no report circulates for ever. Ends that connect later
  * get the NOTICEs that were kept, and the state of ranks and hosts.
  */
 #include <stdio.h>
@@ -12,9 +12,10 @@
 #include "util/rank_text.h"
 #include "util/status.h"
 
-#define SETTLE_SECONDS 0.15 /* for neighbours to connect to a relay that is new */
+#define SETTLE_SECONDS 0.15 /* for neighbours to connect to a new relay */
 #define ATTACH_SECONDS 0.2  /* after the host above has left: most jobs end then */
-#define ORPHAN_SECONDS 0.04 /* for hosts below one that is gone, until they are probed */
+#define ORPHAN_SECONDS                                                                 \
+    0.04 /* for hosts below a gone one to attach, before they are probed */
 
 struct symm_relay_message *symm__relay_plain(enum symm_relay_kind kind, int rank,
                                              int status)
@@ -44,7 +45,7 @@ void symm__relay_set_state(struct symm_relay *relay, int rank,
                            enum symm_relay_state state)
 {
     /* The first state that is not ALIVE stays. release: pairs with the acquire in
-     * symm__relay_state, for `silent` of its host */
+     * symm__relay_state: after it a reader sees `silent` of the host */
     if (__atomic_load_n(&relay->state[rank], __ATOMIC_RELAXED) == SYMM_RELAY_ALIVE)
         __atomic_store_n(&relay->state[rank], (uint8_t)state, __ATOMIC_RELEASE);
 }
@@ -107,6 +108,7 @@ void symm__relay_spread_plain(struct symm_relay *relay,
     symm__relay_drop(message);
 }
 
+/* Why the host, which is gone, is gone. */
 static enum symm_relay_loss loss_of(const struct symm_relay *relay, int host)
 {
     return relay->left[host]                    ? SYMM_RELAY_HOST_LEFT
@@ -159,7 +161,7 @@ static int dead_rank(const struct symm_relay *relay, int host)
 void symm__relay_fail_gone(struct symm_relay *relay, int host)
 {
     const char *name = relay->config.at[host].name;
-    /* Ranks that finalize after a death do so because of it. */
+    /* If a rank of the host died before the others finalized, that is the cause. */
     int dead = relay->left[host] ? dead_rank(relay, host) : -1;
     char sentence[SYMM_ERROR_BYTES];
 
@@ -206,7 +208,7 @@ void symm__relay_note_gone(struct symm_relay *relay,
         return;
     if (!left)
         symm__relay_settle(relay);
-    /* A host that has tried to connect there has waited already. */
+    /* from NULL: this host found the loss itself, by tries to connect, so it has waited already. */
     relay->attach_at = symm__now() + (left && from ? ATTACH_SECONDS : 0);
     relay->probe_at = relay->attach_at + ORPHAN_SECONDS;
     symm__relay_fail_gone(relay, host);

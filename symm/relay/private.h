@@ -2,7 +2,7 @@
 /*
  * private.h - the state of a relay: what the files of this room share.
  *
- * `lock` guards all but what is marked atomic; the thread releases it while it polls.
+ * `lock` guards all fields that are not marked atomic; the thread releases it while it polls.
  */
 #ifndef SYMM_RELAY_PRIVATE_H
 #define SYMM_RELAY_PRIVATE_H
@@ -17,8 +17,10 @@
 
 #define SYMM_RELAY_FDS      4096 /* connections at a time */
 #define SYMM_RELAY_NOTICES  64   /* kept for ends that connect later */
-#define SYMM_RELAY_EXPECT   0.2 /* seconds for hosts to attach, until they are probed */
-#define SYMM_RELAY_ANNOUNCE 0.2 /* after a rank has finalized: at a job's end all do */
+/* Seconds for hosts to attach, before they are probed. */
+#define SYMM_RELAY_EXPECT 0.2
+/* Seconds after a rank has finalized until it is announced: at a job's end all finalize. */
+#define SYMM_RELAY_ANNOUNCE 0.2
 
 /* Why no rank of a host is left. */
 enum symm_relay_loss {
@@ -29,11 +31,12 @@ enum symm_relay_loss {
 
 /* Which two ends a connection has. */
 enum symm_relay_end {
-    SYMM_RELAY_TO_RELAY, /* this rank's, to its host's relay */
-    SYMM_RELAY_TO_HOST,  /* the relay's, to a lower host */
-    SYMM_RELAY_OF_HOST,  /* to the relay, of a higher host, */
-    SYMM_RELAY_OF_RANK,  /* of a rank of this host */
-    /* to a higher host that is not attached to this one, and should be: does a process listen? */
+    SYMM_RELAY_TO_RELAY, /* from this rank to its host's relay */
+    SYMM_RELAY_TO_HOST,  /* from this relay to a lower host */
+    SYMM_RELAY_OF_HOST,  /* from a higher host to this relay */
+    SYMM_RELAY_OF_RANK,  /* from a rank of this host to this relay */
+    /* From this relay to a higher host that should be attached and is not: does a process listen
+     * there? */
     SYMM_RELAY_PROBE
 };
 
@@ -52,12 +55,13 @@ struct symm_relay_connection {
     int fd;
     int fd_slot;     /* in relay->fds; -1: none */
     bool doomed;     /* to be closed by the sweep */
-    double
-        at; /* WAITING: the next try; CONNECTING, ASKED: it is given up; OPEN: since then */
+    /* WAITING: when the next try begins; CONNECTING, ASKED: when this one is given up; OPEN: since
+     * when it is open. */
+    double at;
     double pause;  /* before the next try */
-    double since;  /* the first try that has not succeeded; 0: none */
-    char why[64];  /* the last one failed, */
-    bool stranger; /* because what answered does not know the key */
+    double since;  /* when the first of the failed tries began; 0: none has failed */
+    char why[64];  /* the last try failed */
+    bool stranger; /* the last try failed because the other end does not know the key */
     int refused;   /* tries in a row that found no listener */
     struct symm_auth auth;
     struct symm_relay_link link;
@@ -70,9 +74,9 @@ struct symm_relay_guest {
 
 enum symm_relay_call_state {
     SYMM_CALL_NONE,
-    SYMM_CALL_WAITS, /* for ALL, */
-    SYMM_CALL_HAS,   /* for GO */
-    SYMM_CALL_WENT,
+    SYMM_CALL_WAITS, /* for ALL */
+    SYMM_CALL_HAS,   /* has ALL, waits for GO */
+    SYMM_CALL_WENT,  /* has GO */
     SYMM_CALL_FAILED
 };
 
@@ -80,14 +84,16 @@ enum symm_relay_call_state {
 struct symm_relay_call {
     enum symm_relay_call_state state;
     bool have_due; /* HAVE must be sent */
-    bool say_due;  /* the own ledger had no memory for what was said */
-    bool failed;   /* before it began: this rank may be no leader, and gives no PART */
+    /* this rank's ledger had no memory for a message: it is to be given again */
+    bool say_due;
+    /* before it began: then this rank sends no PART, and need not be a leader */
+    bool failed;
     struct symm_relay_message *part, *all, *give_up, *fail; /* counted */
 };
 
 struct symm_relay_board {
     uint64_t tag;
-    uint64_t written;                 /* cells of all boards, until its newest one */
+    uint64_t written; /* cells_written when its newest cell was written */
     struct symm_relay_message **cell; /* [ranks]; counted; owned; NULL: no board */
 };
 
@@ -100,41 +106,46 @@ struct symm_relay {
     pthread_cond_t changed;
     int wake; /* an eventfd */
     bool serving, leaving, stopped, acknowledged;
-    double leave_by, settle_until,
-        meet_until; /* meet: for hosts that never were connected */
-    bool
-        after_death; /* of the host's relay, or the first one: neighbours do not know this one */
+    double leave_by; /* this rank stops then, at the latest */
+    /* A relay that finalizes waits until then for hosts to connect again; for hosts that never were
+     * connected. */
+    double settle_until, first_until;
+    /* Neighbours may not know this relay: it is the host's first, or the one before died. */
+    bool after_death;
     struct symm_ledger ledger;
     struct symm_relay_call call;
     bool lacks; /* there was no memory for a connection, or to serve */
     struct symm_relay_connection *connections;
     struct symm_acceptor acceptor;
     struct symm_auth_nonces nonces[64]; /* of handshakes, by their sender's number */
-    bool untold;       /* the host's relay before this one left so (LEAVE, `reached`) */
+    /* the relay before this one left with an unconnected neighbour (LEAVE) */
+    bool untold;
     bool *gone, *left; /* [hosts]: no rank is left there; all have finalized */
-    /* [hosts]: its relay has finalized, or knows that this one does, and no next one has connected:
-     * if no process listens there, all have finalized. */
+    /* [hosts]: its relay has finalized, or was told that this one does, and no next one has
+     * connected: if no process listens there, all its ranks have finalized. */
     bool *changes;
-    bool *met;    /* [hosts]: its relay has been connected, whichever rank's it was */
+    bool *connected; /* [hosts]: a relay of that host has been connected once */
     bool *silent; /* [hosts], atomic: gone because it does not answer */
     bool any_gone, any_left;
     uint8_t *state;   /* [ranks], atomic: enum symm_relay_state */
     bool *hung_up;    /* [local_size]: that rank's socket has hung up */
-    double attach_at; /* not before: to the tree of the world */
-    double
-        probe_at; /* hosts that should have attached to this one, and have not; 0: never */
-    double announce_at; /* local ranks that have finalized; 0: none */
-    uint64_t announced; /* by place */
-    /* NOTICEs for hosts and ranks that connect later, the last ones; counted. */
+    /* no earlier connection to the host above in the tree of the world */
+    double attach_at;
+    /* When hosts that should have attached to this one and have not are probed; 0: never. */
+    double probe_at;
+    /* when ranks of this host that have finalized are announced; 0: none */
+    double announce_at;
+    uint64_t announced; /* bits: by place */
+    /* The last NOTICEs, for hosts and ranks that connect later; counted. */
     struct symm_relay_message *news[SYMM_RELAY_NOTICES];
     unsigned news_count; /* ever */
-    struct symm_relay_message
-        *spare; /* a NOTICE for when there is no memory; counted */
+    /* a NOTICE for when there is no memory; counted */
+    struct symm_relay_message *spare;
     struct symm_relay_board board[SYMM_RELAY_BOARDS];
     uint64_t cells_written; /* ever */
     struct symm_relay_report report[SYMM_RELAY_REPORTS];
     unsigned report_count;   /* ever */
-    char hint[80];           /* of a sentence in the making */
+    char hint[80];           /* text for the ledger's `hint` */
     int fds[SYMM_RELAY_FDS]; /* atomic: for a forked child */
     struct pollfd *polls;
     size_t polls_room;
@@ -153,15 +164,15 @@ symm_status symm__relay_make(const struct symm_relay_config *config,
 void symm__relay_free(struct symm_relay *relay);
 
 /* calls.c */
-/* The parts in result->message, an ALL; result->parts: new. */
+/* result->message is an ALL: makes result->parts of it. */
 symm_status symm__relay_take_parts(const struct symm_relay_exchange *x,
                                    struct symm_relay_result *result) SYMM_MUST_CHECK;
 
 /* board.c */
-/* *newer: no cell as new as this one was there. False: no memory. */
+/* Keeps the cell if it is newer than the one that is there: *newer. False: no memory. */
 bool symm__relay_keep_cell(struct symm_relay *relay, struct symm_relay_message *message,
                            bool *newer);
-/* All cells, for an end that has connected. */
+/* Sends all cells to an end that has connected. */
 void symm__relay_queue_cells(struct symm_relay *relay,
                              struct symm_relay_connection *to);
 void symm__relay_boards_close(struct symm_relay *relay);
@@ -170,17 +181,17 @@ void symm__relay_boards_close(struct symm_relay *relay);
 /* An open connection of that end; NULL: none. */
 struct symm_relay_connection *symm__relay_find(struct symm_relay *relay,
                                                enum symm_relay_end end, int id);
-/* Makes the connection to relay, host or probe, unless there is one already. Without memory the
- * next turn makes it. */
+/* Makes a connection TO_RELAY, TO_HOST or PROBE, unless there is one. Without memory the next turn
+ * of the thread makes it. */
 void symm__relay_want(struct symm_relay *relay, enum symm_relay_end end, int id,
                       double at);
 void symm__relay_queue(struct symm_relay_connection *connection,
                        struct symm_relay_message *message);
-/* Gives what is queued to the kernel: true: all of it, or the connection is lost. */
+/* Gives queued messages to the kernel. True: nothing is left, or the connection is lost. */
 bool symm__relay_write_out(struct symm_relay_connection *connection);
 void symm__relay_doom(struct symm_relay_connection *connection);
-/* There is no memory for what the other end must get. An open connection begins again, and then
- * both ends send again what counts. */
+/* There is no memory for a message that the other end must get: an open connection begins again,
+ * since then both ends send all that still counts. */
 static inline void symm__relay_restart(struct symm_relay_connection *connection)
 {
     if (connection->stage == SYMM_RELAY_OPEN)
@@ -189,18 +200,20 @@ static inline void symm__relay_restart(struct symm_relay_connection *connection)
 /* Closes the connection, which is out of the list, and frees it. */
 void symm__relay_connection_free(struct symm_relay *relay,
                                  struct symm_relay_connection *connection);
-/* Fills polls, symm__relay_watched() of them; *due becomes earlier. */
+/* Fills symm__relay_watched() polls. *due: set to the next time to act, if that is earlier. */
 size_t symm__relay_watch(struct symm_relay *relay, struct pollfd *polls, double *due);
 size_t symm__relay_watched(const struct symm_relay *relay);
 void symm__relay_move(struct symm_relay *relay, const struct pollfd *polls,
                       size_t count);
 bool symm__relay_accept_begin(struct symm_relay *relay);
-/* Fails exchanges that were given up if the host above cannot be reached. True: one cannot. */
+/* Fails exchanges that were given up and whose host above cannot be reached. True: there was
+ * one. */
 bool symm__relay_report_cuts(struct symm_relay *relay);
 void symm__relay_connections_close(struct symm_relay *relay);
 /* Does any connection still have something to send? */
 bool symm__relay_owes(const struct symm_relay *relay);
-/* Has this end confirmed a connection that it does not count yet? The other end may count it. */
+/* Has this end confirmed a connection that is not open here yet? For the other end it may be
+ * open. */
 bool symm__relay_is_adopting(const struct symm_relay *relay);
 
 /* news.c */
@@ -211,7 +224,7 @@ void symm__relay_queue_plain(struct symm_relay_connection *to,
 void symm__relay_set_state(struct symm_relay *relay, int rank,
                            enum symm_relay_state state);
 void symm__relay_send_news(struct symm_relay *relay, struct symm_relay_connection *to);
-/* To be called when neighbours have changed without notice: the present ones may not know this
+/* To be called when neighbours have changed without LEAVE: the present ones may not know this
  * relay. */
 void symm__relay_settle(struct symm_relay *relay);
 void symm__relay_note_gone(struct symm_relay *relay,
@@ -228,12 +241,12 @@ void symm__relay_host_gone(struct symm_relay *relay, int host,
 void symm__relay_fail_gone(struct symm_relay *relay, int host);
 void symm__relay_keep_news(struct symm_relay *relay,
                            struct symm_relay_message *message);
-/* Sends a report of this relay (from NULL) or of a connection to all that do not know it. */
+/* Sends a report to all ends but `from`, where it came from; NULL: this relay's own. */
 void symm__relay_spread(struct symm_relay *relay,
                         const struct symm_relay_connection *from,
                         struct symm_relay_message *message);
-/* The same for a report without data. Ends for which there is no memory connect again, and are
- * told by symm__relay_send_news. */
+/* The same for a report without data. Without memory the ends connect again, and get it by
+ * symm__relay_send_news. */
 void symm__relay_spread_plain(struct symm_relay *relay,
                               const struct symm_relay_connection *from,
                               enum symm_relay_kind kind, int rank, int status);
@@ -248,7 +261,7 @@ bool symm__relay_has_successor(const struct symm_relay *relay);
 bool symm__relay_hear_leave(struct symm_relay *relay,
                             struct symm_relay_connection *from,
                             struct symm_relay_message *message);
-/* Should that host be attached to this one in the tree of the world, and is not connected? */
+/* Should that host be attached to this one in the tree of the world, but is not? */
 bool symm__relay_is_missing(struct symm_relay *relay, int host);
 /* Is there a neighbour in the tree of the world that never was connected to this relay? */
 bool symm__relay_has_untold(struct symm_relay *relay);
@@ -274,7 +287,7 @@ bool symm__relay_hear(struct symm_relay *relay,
 /* Gives a message of this rank to its relay: directly if this rank is the relay, else by the
  * connection. */
 void symm__relay_say(struct symm_relay *relay, struct symm_relay_message *message);
-/* Sends the call's messages again, to a relay that is new. */
+/* Sends the call's messages again, to a new relay. */
 void symm__relay_call_say(struct symm_relay *relay);
 /* Sends what the call still owes its relay. Not to be called by functions of the ledger. */
 void symm__relay_call_step(struct symm_relay *relay);
@@ -284,9 +297,9 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
 /* To be called before polling: makes connections that are needed, sends messages that are due;
  * *due becomes earlier. */
 void symm__relay_tend(struct symm_relay *relay, double *due);
-/* By relay->config. False: no memory, and roles_close is due all the same. */
+/* Allocates by relay->config. False: no memory; roles_close must be called all the same. */
 bool symm__relay_roles_open(struct symm_relay *relay);
-/* Connections are closed before. */
+/* After symm__relay_connections_close. */
 void symm__relay_roles_close(struct symm_relay *relay);
 /* Closes doomed connections, which may doom others. */
 void symm__relay_sweep(struct symm_relay *relay);

@@ -70,23 +70,24 @@ struct symm_relay_exchange {
     const char *what;  /* "rendezvous of team 3": for sentences */
     uint64_t tag;      /* equal on all members for the same step */
     uint32_t sequence; /* counts the exchanges of this tag */
-    uint64_t before; /* != 0: tag of the exchange that led to this one: if it failed on
-                               another host, so does this one */
-    const int32_t
-        *leaders; /* [hosts]: the lowest member on each host, hosts ascending */
+    /* != 0: tag of the exchange that led to this one; if that failed on another host, so does
+     * this one. */
+    uint64_t before;
+    /* [hosts]: the lowest member on each host, hosts ascending */
+    const int32_t *leaders;
     int hosts;
-    const void *bytes; /* this host's; borrows */
+    const void *bytes; /* this host's part; borrowed */
     size_t bytes_count;
     double start, until; /* points in time; start: for sentences */
-    /* Why it must end now; SYMM_OK: it goes on. Polled while waiting. */
+    /* An error: why the exchange must end now. Called again and again while it waits; may be
+     * NULL. */
     symm_status (*ask)(void *arg);
     void *arg;
-    symm_status
-        failed; /* != SYMM_OK: this host has failed already, as symm_last_error() says:
-                           the others fail with that */
+    /* != SYMM_OK: this host has failed already; the others fail with symm_last_error(). */
+    symm_status failed;
 };
 
-/* What one host gave. */
+/* One host's bytes, as received. */
 struct symm_relay_part {
     const uint8_t *data;
     size_t bytes;
@@ -94,16 +95,17 @@ struct symm_relay_part {
 
 struct symm_relay_result {
     struct symm_relay_part *parts;      /* [hosts], in the order of leaders; owned */
-    struct symm_relay_message *message; /* in which they lie; owned */
-    bool went; /* the other hosts have it, also if it failed here for lack of memory */
+    struct symm_relay_message *message; /* that holds them; owned */
+    /* it succeeded on the other hosts, also if it failed here for lack of memory */
+    bool went;
     /* On error: */
-    bool
-        late; /* another host had failed this one, or a later one of the tag, before this host */
-    uint32_t reached; /* came; the highest number that has failed, */
-    char what[64];    /* and its step */
+    /* This exchange, or a later one of the tag, had failed before this host came to it. */
+    bool late;
+    uint32_t reached; /* the highest number of the tag that has failed */
+    char what[64];    /* `what` of that one */
 };
 
-/* One at a time. On error the result is empty but for `late` and `reached`. */
+/* One at a time. On error the result has only `went`, `late`, `reached` and `what`. */
 symm_status symm__relay_exchange(struct symm_relay *relay,
                                  const struct symm_relay_exchange *exchange,
                                  struct symm_relay_result *result) SYMM_MUST_CHECK;
@@ -112,7 +114,7 @@ void symm__relay_result_finish(struct symm_relay_result *result);
 /* Tells all hosts that a team has failed. Never waits, so it may be called under any lock. */
 void symm__relay_notify(struct symm_relay *relay, uint64_t tag, symm_status status,
                         const char *sentence);
-#define SYMM_RELAY_REPORTS 16 /* of different teams that are remembered */
+#define SYMM_RELAY_REPORTS 16 /* remembered, of different teams */
 
 struct symm_relay_report {
     uint64_t tag;
@@ -126,15 +128,16 @@ bool symm__relay_reported(struct symm_relay *relay, uint64_t tag,
 
 /*
  * A board is a table of one cell for each rank of the job, the same one on all hosts: what a rank
- * writes into its own cell of the board `tag` reaches all ranks, also if it dies meanwhile and
- * any rank that lives has read it. Only a rank's newest version counts. SYMM_RELAY_BOARDS are
- * kept, those that were written to last.
+ * writes into its own cell of the board `tag` reaches all ranks; also if it dies, once a rank that
+ * lives has read it. Only a cell's newest version is kept. SYMM_RELAY_BOARDS boards are kept:
+ * those that were written to last.
  */
 #define SYMM_RELAY_BOARDS 8
 symm_status symm__relay_write(struct symm_relay *relay, uint64_t tag, uint32_t version,
                               const void *bytes, size_t count) SYMM_MUST_CHECK;
-/* Calls `each`, which must not wait, with each cell, if any was written since the read that
- * returned `since`; 0: none was made. What a peer wrote may be any bytes. */
+/* If a cell of the board was written since the read that returned `since` (0: never read), calls
+ * `each` with every cell; it must not wait, and must check what a peer wrote. Returns the board's
+ * version; 0: there is no such board. */
 uint64_t symm__relay_read(struct symm_relay *relay, uint64_t tag, uint64_t since,
                           void (*each)(void *user, int rank, const void *bytes,
                                        size_t count),

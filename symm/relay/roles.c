@@ -217,7 +217,7 @@ bool symm__relay_roles_open(struct symm_relay *relay)
     relay->left = calloc(hosts, sizeof(*relay->left));
     relay->silent = calloc(hosts, sizeof(*relay->silent));
     relay->changes = calloc(hosts, sizeof(*relay->changes));
-    relay->met = calloc(hosts, sizeof(*relay->met));
+    relay->connected = calloc(hosts, sizeof(*relay->connected));
     relay->state = calloc((size_t)relay->config.ranks, sizeof(*relay->state));
     relay->hung_up = calloc((size_t)relay->config.local_size, sizeof(*relay->hung_up));
     relay->spare = symm__relay_message(SYMM_RELAY_NOTICE, SYMM_ERROR_BYTES);
@@ -234,7 +234,7 @@ bool symm__relay_roles_open(struct symm_relay *relay)
     relay->ledger.hint = hint;
     relay->ledger.user = relay;
     return relay->gone && relay->left && relay->silent && relay->changes &&
-           relay->met && relay->state && relay->hung_up && relay->spare;
+           relay->connected && relay->state && relay->hung_up && relay->spare;
 }
 
 void symm__relay_roles_close(struct symm_relay *relay)
@@ -252,7 +252,7 @@ void symm__relay_roles_close(struct symm_relay *relay)
     free(relay->left);
     free(relay->silent);
     free(relay->changes);
-    free(relay->met);
+    free(relay->connected);
     free(relay->state);
     free(relay->hung_up);
 }
@@ -291,7 +291,7 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
 
     if (c->end == SYMM_RELAY_TO_HOST || c->end == SYMM_RELAY_OF_HOST) {
         relay->changes[c->id] = false;
-        relay->met[c->id] = true;
+        relay->connected[c->id] = true;
     }
     switch (c->end) {
     case SYMM_RELAY_TO_RELAY:
@@ -333,7 +333,7 @@ bool symm__relay_has_left(const struct symm_relay *relay, int host)
 {
     /* A host that was connected would have sent LEAVE. At a job's end one that never was may have
      * left without this one hearing of it. */
-    return relay->changes[host] || (!relay->met[host] && relay->any_left);
+    return relay->changes[host] || (!relay->connected[host] && relay->any_left);
 }
 
 void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id)
@@ -487,8 +487,8 @@ static void tend_tree(struct symm_relay *relay, double now, double *due)
             return;
         if (now < relay->settle_until)
             sooner(due, relay->settle_until);
-        if (now < relay->meet_until)
-            sooner(due, relay->meet_until);
+        if (now < relay->first_until)
+            sooner(due, relay->first_until);
     }
     if (now < relay->attach_at && !relay->leaving) {
         sooner(due, relay->attach_at);
