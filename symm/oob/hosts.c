@@ -14,16 +14,16 @@
 #include "util/status.h"
 #include "util/text.h"
 
-#define HAND_SECONDS 2.5 /* for the third step, after the deadline of the second */
+#define HAND_SECONDS 2.5 /* the third step's deadline, after that of the second */
 
-/* Begins what is handed on: how the allgather has ended. */
+/* How the allgather has ended: what is handed on begins with it. */
 struct verdict {
     int32_t status;
-    uint32_t next;
+    uint32_t next; /* sequence of the team's next exchange */
     char sentence[SYMM_ERROR_BYTES];
 };
 
-/* One block: the arrays follow it. */
+/* Memory for exchanges, allocated once. One block: the arrays follow it. */
 struct symm_oob_room {
     const char **host_at, **host_end; /* [hosts] */
     int32_t *leaders, *lowest;        /* [hosts] */
@@ -48,10 +48,10 @@ struct over {
     int local_count;
     uint32_t sequence;
     double start, until;
-    char *packed; /* what is handed on; NULL: `verdict`, by a leader without memory */
+    char *packed; /* what is handed on; NULL: `verdict` alone, for lack of memory */
     size_t packed_bytes;
     struct verdict verdict;
-    bool lost; /* it failed here, and other hosts may have gone on */
+    bool lost; /* if it fails here now, other hosts may have gone on: they are told */
 };
 
 static symm_status no_memory(const struct over *over)
@@ -80,7 +80,7 @@ symm_status symm__oob_room_open(struct symm_oob *oob, int hosts)
     return SYMM_OK;
 }
 
-/* ---- Who is where ------------------------------------------------------------------- */
+/* ---- Members and hosts --------------------------------------------------------------- */
 
 static symm_status check_members(const struct symm_oob *oob,
                                  const struct symm_exchange *exchange)
@@ -109,6 +109,7 @@ static symm_status check_members(const struct symm_oob *oob,
     return status;
 }
 
+/* Finds the hosts of the members, their leaders, and the members on this host. */
 static void over_open(struct over *over)
 {
     const struct symm_exchange *exchange = over->exchange;
@@ -155,27 +156,27 @@ static bool is_leader(const struct over *over)
     return over->leaders[over->here] == over->oob->rank;
 }
 
-/* ---- Who takes no part ------------------------------------------------------------------ */
+/* ---- Members that have ended ------------------------------------------------------------ */
 
-/* Fails because member i will not come any more. */
-static symm_status is_lost(const struct over *over, int i)
+/* Returns the error of member i, which will not take part any more. */
+static symm_status fail_ended(const struct over *over, int i)
 {
     const struct symm_exchange *exchange = over->exchange;
     struct symm_oob *oob = over->oob;
     int rank = exchange->members[i];
     bool left = symm__oob_left(oob, rank);
-    struct symm_relay_report told;
+    struct symm_relay_report report;
 
-    /* `alive` also says no when a rank of another host has reported the team's failure. */
+    /* `alive` is also false when a rank of another host has reported the team's failure. */
     if (over->place_of[i] != over->here && !left && !symm__oob_died(oob, rank) &&
-        symm__oob_reported(oob, exchange->tag, &told))
-        return symm__fail_quiet(told.status, told.sentence);
+        symm__oob_reported(oob, exchange->tag, &report))
+        return symm__fail_quiet(report.status, report.sentence);
     return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", rank,
                       left ? "has finalized its context" : "died", exchange->what);
 }
 
-/* The place of a member that will not take part: it has died, its team has failed, or it has
- * finalized if `finalized`; -1: none. Members of this host count if `near`. */
+/* A member that will not take part. finalized: one that has finalized; else one that has died, or
+ * whose team has failed. near: members of this host count, too. -1: none. */
 static int find_ended(const struct over *over, bool finalized, bool near)
 {
     const struct symm_exchange *exchange = over->exchange;
@@ -184,8 +185,9 @@ static int find_ended(const struct over *over, bool finalized, bool near)
 
     for (int i = 0; i < exchange->count; i++) {
         int rank = exchange->members[i];
-        /* `alive` checks one rank of this host, or what other hosts report of the team, which is
-         * asked once. A rank that has finalized may have completed this exchange before. */
+        /* For a rank of another host `alive` checks the reports about the team, so one query is
+         * enough for all of these. A rank that has finalized may have completed this exchange
+         * before: it is not asked. */
         bool far = over->place_of[i] != over->here;
         bool query = rank != oob->rank && oob->alive && !(far && asked) &&
                      !(far && symm__oob_left(oob, rank));
@@ -201,7 +203,7 @@ static int find_ended(const struct over *over, bool finalized, bool near)
     return -1;
 }
 
-/* Why the allgather must end: the caller's reason, or a member that has died. A member may have
+/* Why the allgather must end: the caller's reason, or a member that has ended. A member may have
  * finalized because another died, so deaths are looked for after finalized members. */
 static symm_status ask(void *arg)
 {
@@ -220,7 +222,7 @@ static symm_status ask(void *arg)
     dead = find_ended(over, false, true);
     if (dead < 0 && left < 0)
         return SYMM_OK;
-    return is_lost(over, dead < 0 ? left : dead);
+    return fail_ended(over, dead < 0 ? left : dead);
 }
 
 /* A step on this host has failed, perhaps because a member has finalized. That member may have
@@ -234,7 +236,7 @@ static symm_status far_cause(const struct over *over, symm_status status)
         return status;
     snprintf(own, sizeof(own), "%s", symm_last_error());
     dead = find_ended(over, true, true) < 0 ? -1 : find_ended(over, false, true);
-    return dead < 0 ? symm__fail_quiet(status, own) : is_lost(over, dead);
+    return dead < 0 ? symm__fail_quiet(status, own) : fail_ended(over, dead);
 }
 
 /* Why the step on this host must end, for reasons that the step itself does not see: a member on
@@ -246,7 +248,7 @@ static symm_status ask_far(void *arg)
     symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
     const int dead = status == SYMM_OK ? find_ended(over, false, false) : -1;
 
-    return dead < 0 ? status : is_lost(over, dead);
+    return dead < 0 ? status : fail_ended(over, dead);
 }
 
 /* ---- On this host --------------------------------------------------------------------- */
@@ -273,7 +275,7 @@ static symm_status gather_here(struct over *over)
 
 /* ---- Among hosts ------------------------------------------------------------------------ */
 
-/* This host's bytes: of each member its number and the bytes. */
+/* This host's part of the allgather: of each member the number of its bytes, and these. */
 static char *pack_here(const struct over *over, size_t *bytes)
 {
     char *packed, *at;
@@ -312,8 +314,8 @@ static struct symm_relay_exchange as_relay(struct over *over, symm_status failed
     };
 }
 
-/* An exchange that others have abandoned does not count, if this rank may come again or was not
- * on its way to it. */
+/* Does that failure end this exchange? An earlier one that others abandoned does not, if this rank
+ * was not on its way to it, or may take part again. */
 static bool counts(const struct over *over, const struct symm_relay_result *result,
                    symm_status status)
 {
@@ -322,7 +324,7 @@ static bool counts(const struct over *over, const struct symm_relay_result *resu
             symm__same_step(result->what, over->exchange->what));
 }
 
-/* The second step, by the leader: what is handed on becomes over->packed. */
+/* The second step, by the leader. */
 static symm_status gather_hosts(struct over *over, struct symm_relay_result *result)
 {
     struct symm_relay_exchange x;
@@ -346,7 +348,7 @@ static symm_status gather_hosts(struct over *over, struct symm_relay_result *res
     return status;
 }
 
-/* This host has failed: says so to the others, and waits for their answer. */
+/* This host has failed: makes the other hosts fail, and waits until they do. */
 static symm_status give_up(struct over *over, symm_status status)
 {
     struct symm_relay_result result;
@@ -361,7 +363,7 @@ static symm_status give_up(struct over *over, symm_status status)
 
 /* ---- Back to this host -------------------------------------------------------------------- */
 
-/* What the leader hands on: the verdict, and the parts of the other hosts. */
+/* over->packed: what the leader hands on, the verdict and the parts of the other hosts. */
 static symm_status pack_all(struct over *over, symm_status status,
                             const struct symm_relay_result *result)
 {
@@ -396,7 +398,7 @@ static symm_status pack_all(struct over *over, symm_status status,
     return status == SYMM_OK ? SYMM_OK : symm__fail_quiet(status, verdict->sentence);
 }
 
-/* The third step: the leader gives what it has packed, the others get it. */
+/* The third step: the leader sends what it has packed, the others receive it as over->packed. */
 static symm_status hand_on(struct over *over)
 {
     const struct symm_exchange *exchange = over->exchange;
@@ -437,7 +439,7 @@ static symm_status malformed(const struct over *over)
                       over->leaders[over->here], over->exchange->what);
 }
 
-/* One member's bytes at *at of a host's part. */
+/* One member's bytes, at *at in its host's part. */
 static symm_status unpack_one(const struct over *over, int member, const char **at,
                               const char *end)
 {
@@ -479,7 +481,8 @@ static symm_status unpack(struct over *over)
         (void)symm__printable(verdict.sentence, sizeof(verdict.sentence));
         over->sequence = verdict.next - 1;
         if (verdict.status != SYMM_OK) {
-            over->lost = false; /* else the leader has said so */
+            /* All hosts fail with this verdict, or the leader has told them. */
+            over->lost = false;
             status =
                 symm__fail_quiet(symm__peer_status(verdict.status), verdict.sentence);
         }
@@ -510,13 +513,14 @@ static symm_status unpack(struct over *over)
 
 /* ---- All ---------------------------------------------------------------------------------- */
 
-/* This member has failed before: the other hosts are told who. */
+/* The only member on this host has failed before: the other hosts fail with a sentence that names
+ * it. */
 static symm_status fail_alone(struct over *over)
 {
     char own[SYMM_ERROR_BYTES];
 
     snprintf(own, sizeof(own), "%s", symm_last_error());
-    if (over->exchange->status == SYMM_ERR_PEER_DEAD) /* which names a rank */
+    if (over->exchange->status == SYMM_ERR_PEER_DEAD) /* its sentence names a rank */
         (void)!give_up(over, over->exchange->status);
     else
         (void)!give_up(over, symm__fail(over->exchange->status,
@@ -525,6 +529,7 @@ static symm_status fail_alone(struct over *over)
     return symm__fail_quiet(over->exchange->status, own);
 }
 
+/* The three steps. */
 static symm_status run(struct over *over)
 {
     struct symm_relay_result result = {0};
@@ -533,7 +538,7 @@ static symm_status run(struct over *over)
     if (over->local_count == 1 && over->exchange->status != SYMM_OK)
         return fail_alone(over);
     status = far_cause(over, gather_here(over));
-    if (status != SYMM_OK) /* others of this host may have left that step, and go on */
+    if (status != SYMM_OK) /* other members of this host may have completed that step */
         symm__oob_lose(over->oob, over->exchange->tag, over->sequence, status,
                        symm_last_error());
     if (status != SYMM_OK)
@@ -543,7 +548,8 @@ static symm_status run(struct over *over)
     if (is_leader(over)) {
         status = gather_hosts(over, &result);
         over->lost = result.went;
-        if (status == SYMM_ERR_PEER_DEAD) { /* perhaps one that left because of this: */
+        if (status ==
+            SYMM_ERR_PEER_DEAD) { /* perhaps a rank that left for this reason: */
             char own[SYMM_ERROR_BYTES];
             symm_status before;
 

@@ -3,13 +3,13 @@
  * hosts.h - an exchange whose members are on several hosts.
  *
  * Three steps: an exchange among the members on each host; an allgather among the hosts over
- * the tree (relay/relay.h), where each host's lowest member gives what its host has; and again an
- * exchange on each host, in which that member hands on what came. Descriptors go to members of the
- * same host. A failure on one host reaches all: every member that has one gives up the allgather.
+ * the tree (relay/relay.h), in which each host's lowest member gives its host's messages; and again
+ * an exchange on each host, in which that member hands on those of the other hosts. Descriptors go
+ * to members of the same host. A failure on one host reaches all: a member that has one gives up
+ * the allgather.
  *
- * A host may fail in the third step when others have left already. Those that come to the exchange
- * that follows this one (`before`), and wait there for a rank of that host, get its reason by the
- * relay.
+ * A host may fail in the third step when others have left already. Ranks that wait for one of that
+ * host in the exchange that follows this one (`before`) get its reason by the relay.
  */
 #ifndef SYMM_OOB_HOSTS_H
 #define SYMM_OOB_HOSTS_H
