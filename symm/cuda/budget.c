@@ -2,9 +2,10 @@
 /*
  * budget.c - see budget.h.
  *
- * A rank may take back a claim that a member is about to use. The member marks its progress word
+ * A rank may clear a claim that a member is about to use. The member marks its progress word
  * (channel.c), then reads the claim; the rank clears the claim, then reads the progress words.
- * Both are sequentially consistent: the member finds no claim, or the rank puts it back.
+ * Both are sequentially consistent: the member finds no claim, or the rank finds the mark and
+ * restores the claim.
  */
 #include "cuda/budget.h"
 
@@ -15,18 +16,18 @@
 #include "cuda/channel_table.h"
 
 #define NUMBER 0xffffffu  /* the numbers of calls have 24 bits */
-#define FAR    (1u << 22) /* more calls than any queue holds */
-#define MOST   254u       /* of a grant */
-#define CUT    0x8000u    /* in a claim: larger than its share, others need room */
+#define CALLS_MOST (1u << 22) /* more calls than any queue holds */
+#define GRANT_MOST 254u       /* blocks; a word has 8 bits for them */
+#define CUT        0x8000u /* bit of a claim: larger than its share, and others need room */
 #define TURNS  400        /* of polling for the lock; the later ones yield */
 
-/* A channel's word. All calls up to `decided` are decided: those before `from` have at most
- * `before` blocks, the later ones at most `now`. */
+/* A channel's word: calls up to `decided` have a grant. Calls before number `from` may have
+ * `before` blocks, the others `now`. */
 struct grant {
     uint32_t decided, from, before, now;
 };
 
-/* What this rank knows of its teams' channels while it searches for room. */
+/* This rank's teams and their channels, while it searches for room. */
 struct scene {
     const symm_team *team[SYMM_MAX_TEAMS]; /* by slot */
     bool idle[SYMM_MAX_TEAMS][SYMM_CHANNELS];
@@ -34,9 +35,9 @@ struct scene {
 
 /* Room on one device for a channel. */
 struct room {
-    uint32_t limit; /* of a grant */
-    uint32_t share; /* its part when all channels get equal ones */
-    uint32_t largest;
+    uint32_t limit;   /* blocks that a grant may have */
+    uint32_t share;   /* blocks if all channels got equally many */
+    uint32_t largest; /* claim of another channel */
 };
 
 static struct grant unpack(uint64_t word)
@@ -57,11 +58,12 @@ static bool is_before(uint32_t a, uint32_t b)
     return (int32_t)((a - b) << 8) < 0;
 }
 
-static uint64_t decided(struct grant grant, uint32_t call)
+/* The word after call `call` has got the grant `now`. */
+static uint64_t with_decided(struct grant grant, uint32_t call)
 {
     grant.decided = call;
-    if (((call - grant.from) & NUMBER) > FAR)
-        grant.from = (call - FAR) & NUMBER;
+    if (((call - grant.from) & NUMBER) > CALLS_MOST)
+        grant.from = (call - CALLS_MOST) & NUMBER;
     return pack(grant);
 }
 
@@ -80,38 +82,39 @@ static uint16_t *claim_of(const symm_team *team, int member, int channel)
     return &budget_of(team, member)->claim[team->slot][channel];
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t min_of(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
-static uint32_t most_of(uint32_t a, uint32_t b)
+static uint32_t max_of(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
 }
 
 static uint32_t processors_of(const symm_team *team)
 {
-    return least((uint32_t)team->ctx->processors, MOST);
+    return min_of((uint32_t)team->ctx->processors, GRANT_MOST);
 }
 
 /* Blocks of a call that asks for no grant. */
-static uint32_t small_of(const symm_team *team)
+static uint32_t small_blocks(const symm_team *team)
 {
-    return most_of(processors_of(team) / 32, 1);
+    return max_of(processors_of(team) / 32, 1);
 }
 
+/* Sets the channel's claim on the devices of all members. */
 static void claim_set(const symm_team *team, int channel, uint32_t blocks)
 {
-    for (int m = 0; m < team->local_size;
-         m++) /* a member may have gone on to another team */
+    /* A member's slot may have another team by now: then its claim is not this one's. */
+    for (int m = 0; m < team->local_size; m++)
         if (__atomic_load_n(&budget_of(team, m)->uid[team->slot], __ATOMIC_ACQUIRE) ==
             team->uid)
             __atomic_store_n(claim_of(team, m, channel), (uint16_t)blocks,
                              __ATOMIC_SEQ_CST);
 }
 
-/* The word of the set of open slots that has this one. */
+/* The word of the bit set of open slots in which this slot's bit is. */
 static uint64_t *word_at(struct symm_budget *budget, int slot)
 {
     return &budget->slots.word[slot / 64];
@@ -150,8 +153,9 @@ static uint32_t *lock_of(const symm_ctx *ctx)
     return &ctx->control[0]->budget.lock; /* of the first rank on this host */
 }
 
-/* False: another rank has held the lock for all turns; a call keeps its channel's last grant. */
-static bool lock_take(const symm_ctx *ctx, int turns)
+/* False: other ranks have held the lock for all turns; the call then keeps its channel's last
+ * grant. */
+static bool lock_acquire(const symm_ctx *ctx, int turns)
 {
     const uint32_t mine = (uint32_t)ctx->rank + 1;
     uint32_t *lock = lock_of(ctx), seen = 0;
@@ -170,7 +174,7 @@ static bool lock_take(const symm_ctx *ctx, int turns)
     return false;
 }
 
-static void lock_give(const symm_ctx *ctx)
+static void lock_release(const symm_ctx *ctx)
 {
     uint32_t mine = (uint32_t)ctx->rank + 1;
 
@@ -180,9 +184,9 @@ static void lock_give(const symm_ctx *ctx)
 
 /* ---- Claims of this rank's teams --------------------------------------------------- */
 
-/* Releases the blocks that the channel no longer needs; returns whether it is idle. With the
- * lock. */
-static bool settle(symm_team *team, int channel)
+/* Releases blocks of its claim that the channel does not need any more. Returns: it is idle. With
+ * the lock. */
+static bool release_unneeded(symm_team *team, int channel)
 {
     const struct symm_budget *first = budget_of(team, 0);
     const uint16_t *own = claim_of(team, team->local_rank, channel);
@@ -207,22 +211,22 @@ static bool settle(symm_team *team, int channel)
     return false;
 }
 
-static void settle_team(symm_team *team, struct scene *scene)
+static void release_team(symm_team *team, struct scene *scene)
 {
     scene->team[team->slot] = team;
     for (int c = 0; c < SYMM_CHANNELS; c++)
-        scene->idle[team->slot][c] = settle(team, c);
+        scene->idle[team->slot][c] = release_unneeded(team, c);
 }
 
-/* Does so for all teams of this rank; only for the given one if the list's lock is held for
+/* Does so for all teams of this rank; for the given one alone if the list's lock is held for
  * long. */
-static void settle_all(symm_team *team, struct scene *scene)
+static void release_all(symm_team *team, struct scene *scene)
 {
     struct symm_cuda_launcher *launcher = team->ctx->launcher;
     bool locked = false;
 
     memset(scene, 0, sizeof(*scene));
-    settle_team(team, scene);
+    release_team(team, scene);
     for (int turn = 0; turn < TURNS && !locked; turn++) {
         locked = pthread_mutex_trylock(&launcher->lock) == 0;
         if (!locked)
@@ -232,7 +236,7 @@ static void settle_all(symm_team *team, struct scene *scene)
         return;
     for (struct symm_cuda_team *t = launcher->teams; t; t = t->next)
         if (t->team != team && !t->team->far && !t->team->inner)
-            settle_team(t->team, scene);
+            release_team(t->team, scene);
     pthread_mutex_unlock(&launcher->lock);
 }
 
@@ -245,12 +249,13 @@ static bool has_member(const symm_team *team, int world_rank)
 
 /* Claims on a member's device. */
 struct load {
-    uint32_t all, largest,
-        count;      /* their blocks, the most of one, how many there are */
-    uint32_t small; /* channels in use without a claim */
+    uint32_t all;     /* blocks of all claims */
+    uint32_t largest; /* blocks of the largest one */
+    uint32_t count;   /* claims */
+    uint32_t small;   /* channels in use without a claim */
 };
 
-/* Adds the claims of one slot's team, except that of the channel itself. */
+/* Adds the claims of the team in slot `s` on rank's device, except that of the channel itself. */
 static void load_add(struct load *load, const struct symm_team_channel *channel,
                      const struct scene *scene, const struct symm_control *page,
                      int rank, int s)
@@ -265,7 +270,7 @@ static void load_add(struct load *load, const struct symm_team_channel *channel,
             continue;
         if (claim > 0) {
             load->all += claim;
-            load->largest = most_of(load->largest, claim);
+            load->largest = max_of(load->largest, claim);
             load->count++;
         } else if (__atomic_load_n(&page->progress[s][c], __ATOMIC_RELAXED) != 0 &&
                    !(known && scene->idle[s][c])) {
@@ -275,8 +280,8 @@ static void load_add(struct load *load, const struct symm_team_channel *channel,
 }
 
 /* What the other channels' claims leave on a member's device. */
-static struct room look(const struct symm_team_channel *channel,
-                        const struct scene *scene, int member)
+static struct room room_on(const struct symm_team_channel *channel,
+                           const struct scene *scene, int member)
 {
     const symm_team *team = channel->team;
     const int rank = symm__team_rank_at(team, member);
@@ -290,15 +295,15 @@ static struct room look(const struct symm_team_channel *channel,
         for (uint64_t slots = open.word[w]; slots != 0; slots &= slots - 1)
             load_add(&load, channel, scene, page, rank,
                      64 * w + __builtin_ctzll(slots));
-    small = least(2 * load.small * small_of(team), processors / 4);
+    small = min_of(2 * load.small * small_blocks(team), processors / 4);
     if (load.all + small <= half)
         return (struct room){processors, processors, load.largest};
     left = half > load.all - load.largest + small
                ? half - (load.all - load.largest + small)
                : 0;
     return (struct room){
-        most_of(least(left - (left + 3) / 4, load.largest), 1),
-        most_of((half - small) / most_of(load.count, 1), 1),
+        max_of(min_of(left - (left + 3) / 4, load.largest), 1),
+        max_of((half - small) / max_of(load.count, 1), 1),
         load.largest,
     };
 }
@@ -325,7 +330,7 @@ static void cut_others(const struct symm_team_channel *channel, int member,
 
 /* ---- Grants ------------------------------------------------------------------------ */
 
-/* Whether the word may change: not while a member has yet to read the grant that would be lost. */
+/* May the word get a new grant? Not while a member has yet to read the grant that it replaces. */
 static bool may_change(const struct symm_team_channel *channel, struct grant grant)
 {
     const symm_team *team = channel->team;
@@ -339,8 +344,8 @@ static bool may_change(const struct symm_team_channel *channel, struct grant gra
     return true;
 }
 
-/* The grant from the next call on, which the other channels' claims leave; with the lock. held:
- * blocks that the channel may keep. */
+/* The blocks from the next call on, as the other channels' claims allow. held: blocks that the
+ * channel may keep in any case. cut: its claim is marked CUT. With the lock. */
 static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
                            uint32_t held, bool cut)
 {
@@ -350,24 +355,24 @@ static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
     struct scene scene;
     uint32_t next;
 
-    settle_all(team, &scene);
+    release_all(team, &scene);
     for (int m = 0; m < team->local_size; m++) {
-        at[m] = look(channel, &scene, m);
-        room.limit = least(room.limit, at[m].limit);
-        room.share = least(room.share, at[m].share);
+        at[m] = room_on(channel, &scene, m);
+        room.limit = min_of(room.limit, at[m].limit);
+        room.share = min_of(room.share, at[m].share);
     }
     if (room.limit == processors)
         return processors;
-    next = most_of(room.limit, held);
+    next = max_of(room.limit, held);
     if (cut && !symm__channel_is_pinned(team, channel->index) && !channel->captured)
-        next = least(next, room.share);
+        next = min_of(next, room.share);
     for (int m = 0; m < team->local_size && next < wish; m++)
         if (next < at[m].share)
             cut_others(channel, m, at[m]);
     return next;
 }
 
-/* Whether the last grant suffices, and all claims that it needs still exist. */
+/* Does the last grant suffice, and do the claims for it still exist on all devices? */
 static bool is_granted(const struct symm_team_channel *channel, struct grant grant,
                        uint32_t wish)
 {
@@ -390,7 +395,7 @@ static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_
 {
     const symm_team *team = channel->team;
     uint64_t *at = word_of(channel);
-    const bool locked = lock_take(team->ctx, TURNS);
+    const bool locked = lock_acquire(team->ctx, TURNS);
     uint64_t word = __atomic_load_n(at, __ATOMIC_ACQUIRE), made = 0;
     uint32_t claim = __atomic_load_n(claim_of(team, team->local_rank, channel->index),
                                      __ATOMIC_SEQ_CST);
@@ -405,14 +410,14 @@ static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_
     if (locked) {
         claim = __atomic_load_n(claim_of(team, team->local_rank, channel->index),
                                 __ATOMIC_SEQ_CST);
-        claim_set(team, channel->index, most_of(claim & (CUT - 1), next));
+        claim_set(team, channel->index, max_of(claim & (CUT - 1), next));
     }
     do {
         struct grant now = unpack(word);
 
         if (!is_before(now.decided, call))
             break;
-        made = decided(now, call);
+        made = with_decided(now, call);
         if (next != now.now && now.now == grant.now && now.from == grant.from) {
             __atomic_store_n(&budget_of(team, 0)->boundary[team->slot][channel->index],
                              channel->sequence + 1, __ATOMIC_RELAXED);
@@ -423,10 +428,11 @@ static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_
             word = made;
     } while (word != made);
     if (locked)
-        lock_give(team->ctx);
+        lock_release(team->ctx);
     return word;
 }
 
+/* Shows the other members which call this one has asked for. */
 static void publish(const struct symm_team_channel *channel)
 {
     const symm_team *team = channel->team;
@@ -437,9 +443,11 @@ static void publish(const struct symm_team_channel *channel)
         channel->asked, __ATOMIC_RELEASE);
 }
 
+/* Does such a call need a grant? */
 static bool asks(const symm_team *team, uint32_t wish)
 {
-    return !team->ctx->exclusive && !team->far && !team->inner && wish > small_of(team);
+    return !team->ctx->exclusive && !team->far && !team->inner &&
+           wish > small_blocks(team);
 }
 
 uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t wish)
@@ -460,7 +468,7 @@ uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t w
             grant = unpack(decide(channel, call, wish));
             break;
         }
-        next = decided(grant, call);
+        next = with_decided(grant, call);
         if (__atomic_compare_exchange_n(word_of(channel), &word, next, false,
                                         __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             break;
@@ -504,12 +512,12 @@ void symm__cuda_budget_refresh(symm_team *team)
                                       __ATOMIC_RELAXED) != 0);
         channel->looked = launches;
     }
-    if (!old || !lock_take(team->ctx, 1))
+    if (!old || !lock_acquire(team->ctx, 1))
         return;
     for (int c = 0; c < SYMM_CHANNELS; c++)
         if (failed)
             __atomic_store_n(claim_of(team, team->local_rank, c), 0, __ATOMIC_SEQ_CST);
         else
-            (void)settle(team, c);
-    lock_give(team->ctx);
+            (void)release_unneeded(team, c);
+    lock_release(team->ctx);
 }

@@ -95,6 +95,7 @@ static int find_key(const symm_team *team, uint64_t key)
     return -1;
 }
 
+/* Did a member that asked with the key get no channel? */
 static bool was_refused(const struct symm_channel_table *table, uint64_t key)
 {
     for (int i = 0; i < SYMM_CHANNEL_REFUSALS; i++)
@@ -111,7 +112,7 @@ static void refuse(struct symm_channel_table *table, uint64_t key)
                      __ATOMIC_RELAXED);
 }
 
-/* The ends of the blocks' launches on a member's device; NULL: not shared. */
+/* By block: the last launch that has ended on the member's device. NULL: it is not mapped here. */
 static const uint32_t *done_of(const symm_team *team, int member, int channel)
 {
     struct symm_cuda_words *device;
@@ -120,7 +121,7 @@ static const uint32_t *done_of(const symm_team *team, int member, int channel)
     return words ? words->done[channel] : NULL;
 }
 
-/* Whether the member's device has ended all launches up to that of `word`. */
+/* Has the member's device ended the last launch of the progress word? */
 static bool has_ended(symm_team *team, int member, int channel, uint64_t word)
 {
     uint32_t blocks = (uint32_t)(word >> 8) & 0xff;
@@ -137,7 +138,8 @@ static bool has_ended(symm_team *team, int member, int channel, uint64_t word)
     return true;
 }
 
-/* All members have queued as many launches, and are not inside one. */
+/* Are all members' progress words equal, and none inside a call or held by a graph? *word: the
+ * first one. */
 static bool is_quiet(symm_team *team, int channel, uint64_t *word)
 {
     *word = __atomic_load_n(symm__channel_progress(team, 0, channel), __ATOMIC_SEQ_CST);
@@ -187,8 +189,9 @@ bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
     return true;
 }
 
-/* Resets a channel that has a new key: its stream need not keep it for any launch yet. */
-static bool taken(symm_team *team, int channel, uint64_t word)
+/* The channel has a new key: no launch of the new stream has decided to stay on it. Returns
+ * true. */
+static bool reset_stays(symm_team *team, int channel, uint64_t word)
 {
     __atomic_store_n(&table_of(team)->stays[channel], (uint32_t)(word >> 32) - 1,
                      __ATOMIC_RELAXED);
@@ -206,17 +209,18 @@ static bool take_idle(symm_team *team, int channel, uint64_t key)
         return false;
     __atomic_store_n(&table->key[channel], key, __ATOMIC_SEQ_CST);
     if (is_quiet(team, channel, &after) && after == before)
-        return taken(team, channel, before);
+        return reset_stays(team, channel, before);
     __atomic_store_n(&table->key[channel], old, __ATOMIC_SEQ_CST);
     return false;
 }
 
+/* Gives the channel to the key if it has none. */
 static bool take_free(symm_team *team, int channel, uint64_t key)
 {
     if (!symm__channel_has_key(team, channel, 0))
         return false;
     __atomic_store_n(&table_of(team)->key[channel], key, __ATOMIC_SEQ_CST);
-    return taken(team, channel, 0);
+    return reset_stays(team, channel, 0);
 }
 
 static int tier_begin(int tier)
@@ -224,7 +228,8 @@ static int tier_begin(int tier)
     return tier == 0 ? 0 : symm__cuda_tier_end(tier - 1);
 }
 
-static int free_in(symm_team *team, int first, int end, uint64_t key)
+/* Takes a free channel of [first, end); -1: none is. */
+static int take_free_in(symm_team *team, int first, int end, uint64_t key)
 {
     for (int c = first; c < end; c++)
         if (take_free(team, c, key))
@@ -232,11 +237,11 @@ static int free_in(symm_team *team, int first, int end, uint64_t key)
     return -1;
 }
 
-/* A free channel of the tier, else the idle one that this rank has used least lately. */
-static int take_in(symm_team *team, int tier, uint64_t key)
+/* Takes a free channel of the tier, else the idle one whose last use by this rank is oldest. */
+static int take_in_tier(symm_team *team, int tier, uint64_t key)
 {
     const int first = tier_begin(tier), end = symm__cuda_tier_end(tier);
-    int found = free_in(team, first, end, key);
+    int found = take_free_in(team, first, end, key);
     bool tried[SYMM_CHANNELS] = {false};
 
     for (int turn = first; turn < end && found < 0; turn++) {
@@ -253,20 +258,20 @@ static int take_in(symm_team *team, int tier, uint64_t key)
     return found;
 }
 
-/* Small calls, too, get a free channel with much scratch: large ones may follow. Else tiers
- * with less scratch than wanted are tried before those with more. */
+/* Takes a channel of any tier. Small calls, too, get a free channel with much scratch, since large
+ * ones may follow. Else tiers with less scratch than wanted are tried before those with more. */
 static int take_any(symm_team *team, int tier, uint64_t key)
 {
-    int c = tier == 0 ? -1 : free_in(team, 0, symm__cuda_tier_end(1), key);
+    int c = tier == 0 ? -1 : take_free_in(team, 0, symm__cuda_tier_end(1), key);
 
     for (int t = tier; t < SYMM_CUDA_TIERS && c < 0; t++)
-        c = take_in(team, t, key);
+        c = take_in_tier(team, t, key);
     for (int t = tier - 1; t >= 0 && c < 0; t--)
-        c = take_in(team, t, key);
+        c = take_in_tier(team, t, key);
     return c;
 }
 
-/* ---- Answers ---------------------------------------------------------------------------- */
+/* ---- Channels for streams ---------------------------------------------------------------- */
 
 int symm__channel_acquire(symm_team *team, uint64_t key, int tier, int named)
 {
@@ -297,7 +302,7 @@ int symm__channel_grow(symm_team *team, const struct symm_team_channel *channel,
         return -1;
     c = find_key(team, key);
     for (int t = tier; t < symm__cuda_tier_of(channel->index) && c < 0; t++)
-        c = take_in(team, t, key);
+        c = take_in_tier(team, t, key);
     if (c < 0)
         __atomic_store_n(stays, channel->sequence, __ATOMIC_RELAXED);
     return c;

@@ -6,11 +6,13 @@
 #include "util/clock.h"
 #include "util/status.h"
 
-#define SLICE_SECONDS 0.0001
+#define SLICE_SECONDS                                                                  \
+    0.0001 /* between two looks at the followers of a team that ends */
 
 /* A capture's id, distinct from streams' ids. */
 #define CAPTURE(id) ((uint64_t)(id) | UINT64_C(1) << 62)
 
+/* A mark: the address of the word by which the channel's calls have failed. */
 static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
 {
     return (uintptr_t)&cuda->state->failed[16 * channel];
@@ -47,7 +49,7 @@ static symm_status order_id(symm_team *team, const struct symm_team_channel *cha
     return symm__cuda_stream_id(team->ctx, stream, id);
 }
 
-/* The team of this context whose state the word is in; NULL: it has ended. */
+/* The team of this context to which the mark belongs; NULL: it has ended. */
 static struct symm_cuda_team *team_of(struct symm_cuda_launcher *launcher,
                                       uint64_t mark)
 {
@@ -84,7 +86,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
     if (follow->last - mark_of(own, 0) >= sizeof(own->state->failed) &&
         follow->last != 0)
         other = team_of(launcher, follow->last);
-    /* relaxed: flags that this thread has seen before, if its caller knows of the failure */
+    /* relaxed: if the caller knows of a failure, this thread has read these flags before */
     if (other && !__atomic_load_n(&other->known, __ATOMIC_RELAXED) &&
         __atomic_load_n(&other->team->failed, __ATOMIC_RELAXED) == SYMM_OK) {
         __atomic_add_fetch(&other->followers, 1, __ATOMIC_RELAXED);

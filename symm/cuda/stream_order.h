@@ -24,7 +24,9 @@
 struct symm_cuda_follow {
     struct symm_cuda_launcher *launcher;
     struct symm_cuda_team *before; /* the other team; NULL: none */
-    uint64_t id, mark, last; /* stream; addresses of failed words: own, last call's */
+    uint64_t id;                   /* of the stream */
+    uint64_t mark,
+        last; /* of this call, and of the stream's last one: see stream_order.c */
     bool captured;           /* relay: the stream is captured into a graph */
 };
 
