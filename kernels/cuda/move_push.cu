@@ -54,12 +54,12 @@ SYMM_DEVICE char *own_place(const struct symm_cuda_args &args,
 
 /* The next packets of a thread's share of this rank's block; of whole packets only. */
 struct batch {
-    struct symm_packet packet[SYMM_COPY_LINES];
+    struct symm_packet packet[SYMM_COPY_PACKETS];
 
     SYMM_DEVICE void load(const struct symm_cuda_args &args, uint64_t j)
     {
         SYMM_UNROLL
-        for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
+        for (uint32_t u = 0; u < SYMM_COPY_PACKETS; u++)
             packet[u] = symm_port_packet_if(
                 j + u * symm_threads() < args.bytes / 16,
                 symm_packet_at((const char *)args.in, j + u * symm_threads()));
@@ -69,7 +69,7 @@ struct batch {
                            char *to) const
     {
         SYMM_UNROLL
-        for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
+        for (uint32_t u = 0; u < SYMM_COPY_PACKETS; u++)
             if (j + u * symm_threads() < args.bytes / 16)
                 symm_port_store_packet(
                     (struct symm_packet *)to + j + u * symm_threads(), packet[u]);
@@ -95,7 +95,7 @@ SYMM_KERNEL_ARRAYS(symm_all_gather_push_any)
     if (round.ok && whole) {
         SYMM_NO_UNROLL
         for (uint64_t j = symm_thread(); j < args.bytes / 16;
-             j += SYMM_COPY_LINES * symm_threads()) {
+             j += SYMM_COPY_PACKETS * symm_threads()) {
             if (j != symm_thread())
                 batch.load(args, j);
             SYMM_NO_UNROLL

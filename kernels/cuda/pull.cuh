@@ -26,7 +26,7 @@
     24 /* packets of ranks that a thread loads before it uses the first */
 #endif
 
-#define SYMM_COPY_LINES 4 /* that a thread loads before it stores the first */
+#define SYMM_COPY_PACKETS 4 /* that a thread loads before it stores the first */
 
 /* This thread among all of the kernel's, and their number. */
 SYMM_DEVICE uint64_t symm_thread(void)
@@ -343,12 +343,12 @@ SYMM_DEVICE void symm_copy_full(uint32_t rows, uint64_t width, uint64_t first,
     const uint64_t end = rows * width;
 
     SYMM_NO_UNROLL
-    for (uint64_t i = first; i < end; i += SYMM_COPY_LINES * step) {
-        struct symm_packet packets[SYMM_COPY_LINES];
-        struct symm_packet *at[SYMM_COPY_LINES];
+    for (uint64_t i = first; i < end; i += SYMM_COPY_PACKETS * step) {
+        struct symm_packet packets[SYMM_COPY_PACKETS];
+        struct symm_packet *at[SYMM_COPY_PACKETS];
 
         SYMM_UNROLL
-        for (uint32_t u = 0; u < SYMM_COPY_LINES; u++) {
+        for (uint32_t u = 0; u < SYMM_COPY_PACKETS; u++) {
             uint64_t j = i + u * step;
             uint32_t row = rows == 1   ? 0
                            : end >> 32 ? (uint32_t)(j / width)
@@ -361,7 +361,7 @@ SYMM_DEVICE void symm_copy_full(uint32_t rows, uint64_t width, uint64_t first,
             at[u] = (struct symm_packet *)to(row) + j;
         }
         SYMM_UNROLL
-        for (uint32_t u = 0; u < SYMM_COPY_LINES; u++)
+        for (uint32_t u = 0; u < SYMM_COPY_PACKETS; u++)
             if (at[u])
                 symm_port_store_packet(at[u], packets[u]);
     }

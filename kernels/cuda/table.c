@@ -15,16 +15,16 @@
 
 #include "kernels/cuda_launch.h"
 
-#define LINE            16u
+#define PACKET          16u
 #define WARP            32u
 #define MOST_THREADS    512u
-#define SEGMENT_THREADS 256u /* a block at most, of WAY_TWO_SHOT: they need registers */
-#define HOP_BLOCKS      128u /* warp a peer: at most */
+#define SEGMENT_THREADS 256u /* a block at most, of BY_TWO_SHOT: they need registers */
+#define EXCHANGE_BLOCKS 128u /* warp a peer: at most */
 #define WIDE_BLOCKS     128u /* every thread all peers: at most */
 #define WIDE_THREADS    128u /* a block, until there are WIDE_BLOCKS of them */
-#define LINE_BLOCKS     128u /* a warp a peer, a lane a packet: at most */
+#define PACKET_BLOCKS   128u /* a warp a peer, a lane a packet: at most */
 #define STAGE_BLOCKS    128u /* kernels that stage: at most; a power of two divides well */
-#define PULL_LINES      512u /* packets for which they get a block more */
+#define PULL_PACKETS    512u /* packets for which they get a block more */
 #define LATE_BLOCKS     36u  /* of them, while a barrier costs more than bytes */
 #define LATE_BYTES      (512u << 10) /* of one rank's block, until then */
 #define STREAM_BYTES    (24u << 20)  /* of an array: by stores alone from here on */
@@ -32,30 +32,30 @@
 #define STREAM_LIMIT    ((uint64_t)16 << 30) /* its packets are counted in 31 bits */
 #define STREAM_STAGE    (4u << 20) /* bytes of the stage that pay for its barriers */
 #define COPY_BLOCKS     32u        /* of a put at most */
-#define COPY_LINES      512u       /* packets for which a put gets a block more */
+#define COPY_PACKETS    512u       /* packets for which a put gets a block more */
 
 /* How a kernel divides its work, see the heads of the .cu files. */
-enum way {
-    WAY_LINE, /* 32 x size x groups threads, a lane for each packet; slot = [sender] */
-    WAY_EACH, /* a thread for each packet, and a warp more; slot = [sender] */
-    WAY_PAIR, /* the same between two, slot = packets of the peer */
-    WAY_MANY, /* the same, with any number of packets; two slots at most */
-    WAY_TWO_LINE, /* as WAY_LINE, packets of a segment; slot = [phase][sender] */
-    WAY_TWO_WIDE, /* two rounds at most; a thread takes packets of each segment; a warp more */
-    WAY_HOP,       /* 32 x size threads; a block takes 32 packets at once */
-    WAY_TWO_SHOT,  /* a thread takes a packet of each segment; slot = [phase][sender] */
-    WAY_BROADCAST, /* as WAY_HOP, but in one round; slot = all */
-    WAY_PULL,      /* any shape */
-    WAY_STAGE,     /* the same, through the stage */
-    WAY_STREAM,    /* the same, for much data */
-    WAY_ROWS, /* row_exchange.cuh: groups of threads that have whole rows; a warp more */
-    WAY_ROWS_TWO,     /* the same in two shots */
-    WAY_COLUMN,       /* blocks of one warp, a lane takes a packet; slot = [sender] */
-    WAY_COLUMN_TWO,   /* the same of a segment; slot = [phase][sender] */
-    WAY_COLUMN_ALL,   /* the same of one sender, in one round; slot = all */
-    WAY_COLUMN_PULL,  /* blocks of one warp, any number of them */
-    WAY_COLUMN_STAGE, /* the same, through the stage */
-    WAY_ONE           /* one block of one warp */
+enum split {
+    BY_PACKET, /* 32 x size x groups threads, a lane for each packet; slot = [sender] */
+    BY_EACH,   /* a thread for each packet, and a warp more; slot = [sender] */
+    BY_PAIR,   /* the same between two, slot = packets of the peer */
+    BY_MANY,   /* the same, with any number of packets; two slots at most */
+    BY_TWO_PACKET, /* as BY_PACKET, packets of a segment; slot = [phase][sender] */
+    BY_TWO_WIDE, /* two rounds at most; a thread takes packets of each segment; a warp more */
+    BY_EXCHANGE,  /* 32 x size threads; a block takes 32 packets at once */
+    BY_TWO_SHOT,  /* a thread takes a packet of each segment; slot = [phase][sender] */
+    BY_BROADCAST, /* as BY_EXCHANGE, but in one round; slot = all */
+    BY_PULL,      /* any shape */
+    BY_STAGE,     /* the same, through the stage */
+    BY_STREAM,    /* the same, for much data */
+    BY_ROWS, /* row_exchange.cuh: groups of threads that have whole rows; a warp more */
+    BY_ROWS_TWO,     /* the same in two shots */
+    BY_COLUMN,       /* blocks of one warp, a lane takes a packet; slot = [sender] */
+    BY_COLUMN_TWO,   /* the same of a segment; slot = [phase][sender] */
+    BY_COLUMN_ALL,   /* the same of one sender, in one round; slot = all */
+    BY_COLUMN_PULL,  /* blocks of one warp, any number of them */
+    BY_COLUMN_STAGE, /* the same, through the stage */
+    BY_ONE           /* one block of one warp */
 };
 
 enum data {
@@ -68,7 +68,7 @@ enum data {
 struct entry {
     enum symm_kind kind;
     enum symm_algorithm algorithm;
-    enum way way;
+    enum split split;
     uint32_t payload; /* bytes in a packet of 16 */
     enum data data;
     symm_dtype dtype;
@@ -83,45 +83,45 @@ struct entry {
      ((SYMM_ALGORITHM_##algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||                   \
        SYMM_ALGORITHM_##algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL) &&                  \
       (SYMM_KIND_##kind != SYMM_KIND_ALL_REDUCE || (data) == DATA_ANY)))
-#define ROW(kind, algorithm, way, payload, data, dtype, size, name, module)            \
+#define ROW(kind, algorithm, split, payload, data, dtype, size, name, module)          \
     {                                                                                  \
-        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, data, dtype, size, \
-            {name, module},                                                            \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, split, payload, data, dtype,     \
+            size, {name, module},                                                      \
         {                                                                              \
             HAS_POINTERS(kind, algorithm, data) ? name "_by_pointer" : NULL,           \
                 HAS_POINTERS(kind, algorithm, data) ? module "_by_pointer" : NULL      \
         }                                                                              \
     }
-#define ANY(kind, algorithm, way, payload, module, name)                               \
-    ROW(kind, algorithm, way, payload, DATA_ANY, SYMM_FLOAT32, 0, "symm_" name "_any", \
-        module)
-#define FLOATS(kind, algorithm, way, payload, module, name)                            \
-    ROW(kind, algorithm, way, payload, DATA_FLOAT, SYMM_FLOAT32, 0, name, module)
+#define ANY(kind, algorithm, split, payload, module, name)                             \
+    ROW(kind, algorithm, split, payload, DATA_ANY, SYMM_FLOAT32, 0,                    \
+        "symm_" name "_any", module)
+#define FLOATS(kind, algorithm, split, payload, module, name)                          \
+    ROW(kind, algorithm, split, payload, DATA_FLOAT, SYMM_FLOAT32, 0, name, module)
 #define SWITCH(kind, algorithm, name)                                                  \
-    ROW(kind, algorithm, WAY_PULL, 16, DATA_SWITCH, SYMM_FLOAT32, 0,                   \
+    ROW(kind, algorithm, BY_PULL, 16, DATA_SWITCH, SYMM_FLOAT32, 0,                    \
         "symm_" name "_any", "multimem")
-#define EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, size)         \
-    ROW(kind, algorithm, way, payload, DATA_EXACT, SYMM_##DTYPE, size,                 \
+#define EXACT(kind, algorithm, split, payload, module, name, DTYPE, dtype, size)       \
+    ROW(kind, algorithm, split, payload, DATA_EXACT, SYMM_##DTYPE, size,               \
         "symm_" name "_" #dtype "_n" #size, module)
 /* SIZES, of 2 ranks, of 4 and 8, and of all three. */
-#define PAIR(kind, algorithm, way, payload, module, name, DTYPE, dtype)                \
-    EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 2)
-#define LARGE(kind, algorithm, way, payload, module, name, DTYPE, dtype)               \
-    EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 4),               \
-        EXACT(kind, algorithm, way, payload, module, name, DTYPE, dtype, 8)
-#define EACH(kind, algorithm, way, payload, module, name, DTYPE, dtype)                \
-    PAIR(kind, algorithm, way, payload, module, name, DTYPE, dtype),                   \
-        LARGE(kind, algorithm, way, payload, module, name, DTYPE, dtype)
+#define PAIR(kind, algorithm, split, payload, module, name, DTYPE, dtype)              \
+    EXACT(kind, algorithm, split, payload, module, name, DTYPE, dtype, 2)
+#define LARGE(kind, algorithm, split, payload, module, name, DTYPE, dtype)             \
+    EXACT(kind, algorithm, split, payload, module, name, DTYPE, dtype, 4),             \
+        EXACT(kind, algorithm, split, payload, module, name, DTYPE, dtype, 8)
+#define EACH(kind, algorithm, split, payload, module, name, DTYPE, dtype)              \
+    PAIR(kind, algorithm, split, payload, module, name, DTYPE, dtype),                 \
+        LARGE(kind, algorithm, split, payload, module, name, DTYPE, dtype)
 /* The hot kernels of an algorithm. */
-#define TYPES(SIZES, kind, algorithm, way, payload, module, name)                      \
-    SIZES(kind, algorithm, way, payload, module, name, BFLOAT16, bfloat16),            \
-        SIZES(kind, algorithm, way, payload, module, name, FLOAT16, float16),          \
-        SIZES(kind, algorithm, way, payload, module, name, FLOAT32, float32)
+#define TYPES(SIZES, kind, algorithm, split, payload, module, name)                    \
+    SIZES(kind, algorithm, split, payload, module, name, BFLOAT16, bfloat16),          \
+        SIZES(kind, algorithm, split, payload, module, name, FLOAT16, float16),        \
+        SIZES(kind, algorithm, split, payload, module, name, FLOAT32, float32)
 
 /* The same, of teams of more than SYMM_FEW_RANKS. */
-#define WIDE(kind, algorithm, way, payload, data, module, name)                        \
+#define WIDE(kind, algorithm, split, payload, data, module, name)                      \
     {                                                                                  \
-        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, way, payload, data,              \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, split, payload, data,            \
             SYMM_FLOAT32, 0, {"symm_" name "_wide", module "_wide"},                   \
         {                                                                              \
             NULL, NULL                                                                 \
@@ -130,133 +130,130 @@ struct entry {
 
 /* The first entry that fits is taken. */
 static const struct entry entries[] = {
-    EACH(ALL_REDUCE, LL_PUSH, WAY_EACH, 8, "all_reduce_line", "all_reduce_ll_line",
+    EACH(ALL_REDUCE, LL_PUSH, BY_EACH, 8, "all_reduce_line", "all_reduce_ll_line",
          INT32, int32),
-    ANY(ALL_REDUCE, LL_PUSH, WAY_PAIR, 8, "all_reduce_pair", "all_reduce_ll_pair"),
-    ANY(ALL_REDUCE, LL_PUSH, WAY_HOP, 8, "all_reduce_ll", "all_reduce_ll_push"),
-    TYPES(LARGE, ALL_REDUCE, LAMPORT_PUSH, WAY_EACH, 16, "all_reduce_line",
+    ANY(ALL_REDUCE, LL_PUSH, BY_PAIR, 8, "all_reduce_pair", "all_reduce_ll_pair"),
+    ANY(ALL_REDUCE, LL_PUSH, BY_EXCHANGE, 8, "all_reduce_ll", "all_reduce_ll_push"),
+    TYPES(LARGE, ALL_REDUCE, LAMPORT_PUSH, BY_EACH, 16, "all_reduce_line",
           "all_reduce_lamport_line"),
-    TYPES(PAIR, ALL_REDUCE, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",
+    TYPES(PAIR, ALL_REDUCE, LAMPORT_PUSH, BY_PAIR, 16, "all_reduce_pair",
           "all_reduce_pair"),
-    TYPES(PAIR, ALL_REDUCE, LAMPORT_PUSH, WAY_MANY, 16, "all_reduce_pair",
+    TYPES(PAIR, ALL_REDUCE, LAMPORT_PUSH, BY_MANY, 16, "all_reduce_pair",
           "all_reduce_pair_many"),
-    FLOATS(ALL_REDUCE, LAMPORT_PUSH, WAY_HOP, 16, "all_reduce_lamport",
+    FLOATS(ALL_REDUCE, LAMPORT_PUSH, BY_EXCHANGE, 16, "all_reduce_lamport",
            "symm_all_reduce_lamport_push_any"),
-    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_LINE, 16, "all_reduce_two_shot_line",
-          "all_reduce_two_shot_line"),
-    TYPES(LARGE, ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_WIDE, 16,
-          "all_reduce_two_shot_line", "all_reduce_two_shot_wide"),
-    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PUSH, BY_TWO_PACKET, 16,
+          "all_reduce_two_shot_line", "all_reduce_two_shot_line"),
+    TYPES(LARGE, ALL_REDUCE, TWO_SHOT_PUSH, BY_TWO_WIDE, 16, "all_reduce_two_shot_line",
+          "all_reduce_two_shot_wide"),
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PUSH, BY_TWO_SHOT, 16, "all_reduce_two_shot_push",
           "all_reduce_two_shot_push"),
-    FLOATS(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 16, "all_reduce_two_shot_push",
+    FLOATS(ALL_REDUCE, TWO_SHOT_PUSH, BY_TWO_SHOT, 16, "all_reduce_two_shot_push",
            "symm_all_reduce_two_shot_push_float"),
-    ANY(ALL_REDUCE, TWO_SHOT_PUSH, WAY_TWO_SHOT, 8, "all_reduce_two_shot_push",
+    ANY(ALL_REDUCE, TWO_SHOT_PUSH, BY_TWO_SHOT, 8, "all_reduce_two_shot_push",
         "all_reduce_two_shot_push"),
-    TYPES(EACH, ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, "all_reduce_pull",
+    TYPES(EACH, ALL_REDUCE, ONE_SHOT_PULL, BY_PULL, 16, "all_reduce_pull",
           "all_reduce_one_shot_pull"),
-    ANY(ALL_REDUCE, ONE_SHOT_PULL, WAY_PULL, 16, "all_reduce_pull",
+    ANY(ALL_REDUCE, ONE_SHOT_PULL, BY_PULL, 16, "all_reduce_pull",
         "all_reduce_one_shot_pull"),
-    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_PULL, BY_STAGE, 16, "all_reduce_two_shot_pull",
           "all_reduce_two_shot_pull"),
-    ANY(ALL_REDUCE, TWO_SHOT_PULL, WAY_STAGE, 16, "all_reduce_two_shot_pull",
+    ANY(ALL_REDUCE, TWO_SHOT_PULL, BY_STAGE, 16, "all_reduce_two_shot_pull",
         "all_reduce_two_shot_pull"),
-    TYPES(EACH, ALL_REDUCE, TWO_SHOT_INPLACE, WAY_STREAM, 16, "all_reduce_stream",
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_INPLACE, BY_STREAM, 16, "all_reduce_stream",
           "all_reduce_stream"),
-    TYPES(EACH, ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
+    TYPES(EACH, ALL_REDUCE, TWO_SHOT_INPLACE, BY_PULL, 16, "all_reduce_inplace",
           "all_reduce_two_shot_inplace"),
-    ANY(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_PULL, 16, "all_reduce_inplace",
+    ANY(ALL_REDUCE, TWO_SHOT_INPLACE, BY_PULL, 16, "all_reduce_inplace",
         "all_reduce_two_shot_inplace"),
-    ANY(ALL_REDUCE, COPY_IN, WAY_STAGE, 16, "copy_in", "all_reduce_copy_in"),
-    EACH(REDUCE_SCATTER, LL_PUSH, WAY_EACH, 8, "all_reduce_line",
+    ANY(ALL_REDUCE, COPY_IN, BY_STAGE, 16, "copy_in", "all_reduce_copy_in"),
+    EACH(REDUCE_SCATTER, LL_PUSH, BY_EACH, 8, "all_reduce_line",
          "reduce_scatter_ll_line", INT32, int32),
-    ANY(REDUCE_SCATTER, LL_PUSH, WAY_HOP, 8, "move_ll", "reduce_scatter_ll_push"),
-    TYPES(LARGE, REDUCE_SCATTER, LAMPORT_PUSH, WAY_EACH, 16, "all_reduce_line",
+    ANY(REDUCE_SCATTER, LL_PUSH, BY_EXCHANGE, 8, "move_ll", "reduce_scatter_ll_push"),
+    TYPES(LARGE, REDUCE_SCATTER, LAMPORT_PUSH, BY_EACH, 16, "all_reduce_line",
           "reduce_scatter_lamport_line"),
-    TYPES(PAIR, REDUCE_SCATTER, LAMPORT_PUSH, WAY_PAIR, 16, "all_reduce_pair",
+    TYPES(PAIR, REDUCE_SCATTER, LAMPORT_PUSH, BY_PAIR, 16, "all_reduce_pair",
           "reduce_scatter_pair"),
-    TYPES(EACH, REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
+    TYPES(EACH, REDUCE_SCATTER, ONE_SHOT_PULL, BY_PULL, 16, "move_pull",
           "reduce_scatter_one_shot_pull"),
-    ANY(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
+    ANY(REDUCE_SCATTER, ONE_SHOT_PULL, BY_PULL, 16, "move_pull",
         "reduce_scatter_one_shot_pull"),
-    TYPES(EACH, REDUCE_SCATTER, COPY_IN, WAY_STREAM, 16, "all_reduce_stream",
+    TYPES(EACH, REDUCE_SCATTER, COPY_IN, BY_STREAM, 16, "all_reduce_stream",
           "reduce_scatter_stream"),
-    ANY(REDUCE_SCATTER, COPY_IN, WAY_STAGE, 16, "copy_in", "reduce_scatter_copy_in"),
-    ANY(ALL_GATHER, LL_PUSH, WAY_LINE, 8, "move_line", "all_gather_ll_line"),
-    ANY(ALL_GATHER, LL_PUSH, WAY_HOP, 8, "move_ll", "all_gather_ll_push"),
-    ANY(ALL_GATHER, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
+    ANY(REDUCE_SCATTER, COPY_IN, BY_STAGE, 16, "copy_in", "reduce_scatter_copy_in"),
+    ANY(ALL_GATHER, LL_PUSH, BY_PACKET, 8, "move_line", "all_gather_ll_line"),
+    ANY(ALL_GATHER, LL_PUSH, BY_EXCHANGE, 8, "move_ll", "all_gather_ll_push"),
+    ANY(ALL_GATHER, ONE_SHOT_PULL, BY_PULL, 16, "move_pull",
         "all_gather_one_shot_pull"),
-    ANY(ALL_GATHER, TWO_SHOT_INPLACE, WAY_PULL, 16, "move_push", "all_gather_push"),
-    ANY(ALL_GATHER, COPY_IN, WAY_STAGE, 16, "copy_in", "all_gather_copy_in"),
-    ANY(BROADCAST, LL_PUSH, WAY_LINE, 8, "move_line", "broadcast_ll_line"),
-    ANY(BROADCAST, LL_PUSH, WAY_BROADCAST, 8, "move_ll", "broadcast_ll_push"),
-    ANY(BROADCAST, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull", "broadcast_one_shot_pull"),
-    ANY(BROADCAST, TWO_SHOT_INPLACE, WAY_PULL, 16, "move_push", "broadcast_push"),
-    ANY(BROADCAST, COPY_IN, WAY_STAGE, 16, "copy_in", "broadcast_copy_in"),
-    ANY(ALL_TO_ALL, LL_PUSH, WAY_LINE, 8, "move_line", "all_to_all_ll_line"),
-    ANY(ALL_TO_ALL, LL_PUSH, WAY_HOP, 8, "move_ll", "all_to_all_ll_push"),
-    ANY(ALL_TO_ALL, ONE_SHOT_PULL, WAY_PULL, 16, "move_pull",
+    ANY(ALL_GATHER, TWO_SHOT_INPLACE, BY_PULL, 16, "move_push", "all_gather_push"),
+    ANY(ALL_GATHER, COPY_IN, BY_STAGE, 16, "copy_in", "all_gather_copy_in"),
+    ANY(BROADCAST, LL_PUSH, BY_PACKET, 8, "move_line", "broadcast_ll_line"),
+    ANY(BROADCAST, LL_PUSH, BY_BROADCAST, 8, "move_ll", "broadcast_ll_push"),
+    ANY(BROADCAST, ONE_SHOT_PULL, BY_PULL, 16, "move_pull", "broadcast_one_shot_pull"),
+    ANY(BROADCAST, TWO_SHOT_INPLACE, BY_PULL, 16, "move_push", "broadcast_push"),
+    ANY(BROADCAST, COPY_IN, BY_STAGE, 16, "copy_in", "broadcast_copy_in"),
+    ANY(ALL_TO_ALL, LL_PUSH, BY_PACKET, 8, "move_line", "all_to_all_ll_line"),
+    ANY(ALL_TO_ALL, LL_PUSH, BY_EXCHANGE, 8, "move_ll", "all_to_all_ll_push"),
+    ANY(ALL_TO_ALL, ONE_SHOT_PULL, BY_PULL, 16, "move_pull",
         "all_to_all_one_shot_pull"),
-    ANY(ALL_TO_ALL, TWO_SHOT_INPLACE, WAY_PULL, 16, "move_push", "all_to_all_push"),
-    ANY(ALL_TO_ALL, COPY_IN, WAY_STAGE, 16, "copy_in", "all_to_all_copy_in"),
-    TYPES(EACH, ALL_REDUCE_NORM, LAMPORT_PUSH, WAY_ROWS, 16, "all_reduce_norm",
+    ANY(ALL_TO_ALL, TWO_SHOT_INPLACE, BY_PULL, 16, "move_push", "all_to_all_push"),
+    ANY(ALL_TO_ALL, COPY_IN, BY_STAGE, 16, "copy_in", "all_to_all_copy_in"),
+    TYPES(EACH, ALL_REDUCE_NORM, LAMPORT_PUSH, BY_ROWS, 16, "all_reduce_norm",
           "all_reduce_norm_lamport"),
-    TYPES(LARGE, ALL_REDUCE_NORM, TWO_SHOT_PUSH, WAY_ROWS_TWO, 16,
+    TYPES(LARGE, ALL_REDUCE_NORM, TWO_SHOT_PUSH, BY_ROWS_TWO, 16,
           "all_reduce_norm_two_shot", "all_reduce_norm_two_shot"),
-    ANY(BARRIER, COPY_IN, WAY_ONE, 16, "barrier", "barrier_copy_in"),
+    ANY(BARRIER, COPY_IN, BY_ONE, 16, "barrier", "barrier_copy_in"),
     SWITCH(ALL_REDUCE, MULTIMEM_ONE_SHOT, "all_reduce_multimem_one_shot"),
     SWITCH(ALL_REDUCE, MULTIMEM_TWO_SHOT, "all_reduce_multimem_two_shot"),
-    ANY(ALL_GATHER, MULTIMEM_ONE_SHOT, WAY_PULL, 16, "multimem",
+    ANY(ALL_GATHER, MULTIMEM_ONE_SHOT, BY_PULL, 16, "multimem",
         "all_gather_multimem_one_shot"),
 };
 
 /* Kernels for any number of ranks, of which none is by pointer. */
 static const struct entry wide_entries[] = {
-    WIDE(ALL_REDUCE, LL_PUSH, WAY_COLUMN, 8, DATA_ANY, "push",
-         "all_reduce_ll_push_any"),
-    WIDE(ALL_REDUCE, TWO_SHOT_PUSH, WAY_COLUMN_TWO, 16, DATA_FLOAT, "push",
+    WIDE(ALL_REDUCE, LL_PUSH, BY_COLUMN, 8, DATA_ANY, "push", "all_reduce_ll_push_any"),
+    WIDE(ALL_REDUCE, TWO_SHOT_PUSH, BY_COLUMN_TWO, 16, DATA_FLOAT, "push",
          "all_reduce_two_shot_push_float"),
-    WIDE(ALL_REDUCE, TWO_SHOT_PUSH, WAY_COLUMN_TWO, 8, DATA_ANY, "push",
+    WIDE(ALL_REDUCE, TWO_SHOT_PUSH, BY_COLUMN_TWO, 8, DATA_ANY, "push",
          "all_reduce_two_shot_push_any"),
-    WIDE(ALL_REDUCE, TWO_SHOT_INPLACE, WAY_COLUMN_PULL, 16, DATA_ANY,
+    WIDE(ALL_REDUCE, TWO_SHOT_INPLACE, BY_COLUMN_PULL, 16, DATA_ANY,
          "all_reduce_inplace", "all_reduce_two_shot_inplace_any"),
-    WIDE(ALL_REDUCE, COPY_IN, WAY_COLUMN_STAGE, 16, DATA_ANY, "copy_in",
+    WIDE(ALL_REDUCE, COPY_IN, BY_COLUMN_STAGE, 16, DATA_ANY, "copy_in",
          "all_reduce_copy_in_any"),
-    WIDE(REDUCE_SCATTER, LL_PUSH, WAY_COLUMN, 8, DATA_ANY, "push",
+    WIDE(REDUCE_SCATTER, LL_PUSH, BY_COLUMN, 8, DATA_ANY, "push",
          "reduce_scatter_ll_push_any"),
-    WIDE(REDUCE_SCATTER, ONE_SHOT_PULL, WAY_COLUMN_PULL, 16, DATA_ANY, "move_pull",
+    WIDE(REDUCE_SCATTER, ONE_SHOT_PULL, BY_COLUMN_PULL, 16, DATA_ANY, "move_pull",
          "reduce_scatter_one_shot_pull_any"),
-    WIDE(REDUCE_SCATTER, COPY_IN, WAY_COLUMN_STAGE, 16, DATA_ANY, "copy_in",
+    WIDE(REDUCE_SCATTER, COPY_IN, BY_COLUMN_STAGE, 16, DATA_ANY, "copy_in",
          "reduce_scatter_copy_in_any"),
-    WIDE(ALL_GATHER, LL_PUSH, WAY_COLUMN, 8, DATA_ANY, "push",
-         "all_gather_ll_push_any"),
-    WIDE(ALL_GATHER, ONE_SHOT_PULL, WAY_PULL, 16, DATA_ANY, "move_pull",
+    WIDE(ALL_GATHER, LL_PUSH, BY_COLUMN, 8, DATA_ANY, "push", "all_gather_ll_push_any"),
+    WIDE(ALL_GATHER, ONE_SHOT_PULL, BY_PULL, 16, DATA_ANY, "move_pull",
          "all_gather_one_shot_pull_any"),
-    WIDE(ALL_GATHER, TWO_SHOT_INPLACE, WAY_PULL, 16, DATA_ANY, "move_push",
+    WIDE(ALL_GATHER, TWO_SHOT_INPLACE, BY_PULL, 16, DATA_ANY, "move_push",
          "all_gather_push_any"),
-    WIDE(ALL_GATHER, COPY_IN, WAY_STAGE, 16, DATA_ANY, "copy_in",
+    WIDE(ALL_GATHER, COPY_IN, BY_STAGE, 16, DATA_ANY, "copy_in",
          "all_gather_copy_in_any"),
-    WIDE(BROADCAST, LL_PUSH, WAY_COLUMN_ALL, 8, DATA_ANY, "push",
+    WIDE(BROADCAST, LL_PUSH, BY_COLUMN_ALL, 8, DATA_ANY, "push",
          "broadcast_ll_push_any"),
-    WIDE(BROADCAST, ONE_SHOT_PULL, WAY_PULL, 16, DATA_ANY, "move_pull",
+    WIDE(BROADCAST, ONE_SHOT_PULL, BY_PULL, 16, DATA_ANY, "move_pull",
          "broadcast_one_shot_pull_any"),
-    WIDE(BROADCAST, TWO_SHOT_INPLACE, WAY_PULL, 16, DATA_ANY, "move_push",
+    WIDE(BROADCAST, TWO_SHOT_INPLACE, BY_PULL, 16, DATA_ANY, "move_push",
          "broadcast_push_any"),
-    WIDE(BROADCAST, COPY_IN, WAY_STAGE, 16, DATA_ANY, "copy_in",
+    WIDE(BROADCAST, COPY_IN, BY_STAGE, 16, DATA_ANY, "copy_in",
          "broadcast_copy_in_any"),
-    WIDE(ALL_TO_ALL, LL_PUSH, WAY_COLUMN, 8, DATA_ANY, "push",
-         "all_to_all_ll_push_any"),
-    WIDE(ALL_TO_ALL, ONE_SHOT_PULL, WAY_PULL, 16, DATA_ANY, "move_pull",
+    WIDE(ALL_TO_ALL, LL_PUSH, BY_COLUMN, 8, DATA_ANY, "push", "all_to_all_ll_push_any"),
+    WIDE(ALL_TO_ALL, ONE_SHOT_PULL, BY_PULL, 16, DATA_ANY, "move_pull",
          "all_to_all_one_shot_pull_any"),
-    WIDE(ALL_TO_ALL, TWO_SHOT_INPLACE, WAY_PULL, 16, DATA_ANY, "move_push",
+    WIDE(ALL_TO_ALL, TWO_SHOT_INPLACE, BY_PULL, 16, DATA_ANY, "move_push",
          "all_to_all_push_any"),
-    WIDE(ALL_TO_ALL, COPY_IN, WAY_STAGE, 16, DATA_ANY, "copy_in",
+    WIDE(ALL_TO_ALL, COPY_IN, BY_STAGE, 16, DATA_ANY, "copy_in",
          "all_to_all_copy_in_any"),
-    WIDE(BARRIER, COPY_IN, WAY_ONE, 16, DATA_ANY, "barrier", "barrier_copy_in_any"),
-    WIDE(ALL_REDUCE, MULTIMEM_ONE_SHOT, WAY_PULL, 16, DATA_SWITCH, "multimem",
+    WIDE(BARRIER, COPY_IN, BY_ONE, 16, DATA_ANY, "barrier", "barrier_copy_in_any"),
+    WIDE(ALL_REDUCE, MULTIMEM_ONE_SHOT, BY_PULL, 16, DATA_SWITCH, "multimem",
          "all_reduce_multimem_one_shot_any"),
-    WIDE(ALL_REDUCE, MULTIMEM_TWO_SHOT, WAY_PULL, 16, DATA_SWITCH, "multimem",
+    WIDE(ALL_REDUCE, MULTIMEM_TWO_SHOT, BY_PULL, 16, DATA_SWITCH, "multimem",
          "all_reduce_multimem_two_shot_any"),
-    WIDE(ALL_GATHER, MULTIMEM_ONE_SHOT, WAY_PULL, 16, DATA_ANY, "multimem",
+    WIDE(ALL_GATHER, MULTIMEM_ONE_SHOT, BY_PULL, 16, DATA_ANY, "multimem",
          "all_gather_multimem_one_shot_any"),
 };
 
@@ -290,20 +287,20 @@ static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t packets
 
 static bool has_segments(const struct entry *entry)
 {
-    return entry->way == WAY_TWO_SHOT || entry->way == WAY_TWO_LINE ||
-           entry->way == WAY_TWO_WIDE || entry->way == WAY_ROWS_TWO ||
-           entry->way == WAY_COLUMN_TWO;
+    return entry->split == BY_TWO_SHOT || entry->split == BY_TWO_PACKET ||
+           entry->split == BY_TWO_WIDE || entry->split == BY_ROWS_TWO ||
+           entry->split == BY_COLUMN_TWO;
 }
 
 /* Packets of one sender that a slot has room for; as symm_slot_packets in the kernels. */
 static uint64_t room_of(const struct symm_cuda_query *query, const struct entry *entry)
 {
-    uint64_t slot = entry->payload == 8 ? query->scratch.ll_bytes / LINE / 2
-                                        : query->scratch.lamport_bytes / LINE / 3;
+    uint64_t slot = entry->payload == 8 ? query->scratch.ll_bytes / PACKET / 2
+                                        : query->scratch.lamport_bytes / PACKET / 3;
 
-    if (entry->way == WAY_BROADCAST || entry->way == WAY_COLUMN_ALL ||
-        entry->way == WAY_PAIR || entry->way == WAY_MANY ||
-        (entry->way == WAY_ROWS && query->size == 2))
+    if (entry->split == BY_BROADCAST || entry->split == BY_COLUMN_ALL ||
+        entry->split == BY_PAIR || entry->split == BY_MANY ||
+        (entry->split == BY_ROWS && query->size == 2))
         return slot; /* of the one sender */
     return slot / (unsigned)query->size / (has_segments(entry) ? 2 : 1);
 }
@@ -321,11 +318,11 @@ static bool one_round(const struct symm_cuda_query *query, const struct entry *e
 }
 
 /* Groups of `size` warps, as many as it takes to have a lane for each packet. */
-static bool shape_of_line(const struct symm_cuda_query *query,
-                          const struct entry *entry, struct symm_cuda_shape *shape)
+static bool shape_of_packet(const struct symm_cuda_query *query,
+                            const struct entry *entry, struct symm_cuda_shape *shape)
 {
     const uint32_t group = WARP * (uint32_t)query->size;
-    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, LINE_BLOCKS);
+    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, PACKET_BLOCKS);
     uint64_t packets, groups;
 
     if (!one_round(query, entry, &packets))
@@ -342,12 +339,12 @@ static bool shape_of_line(const struct symm_cuda_query *query,
 static bool shape_of_each(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, LINE_BLOCKS);
+    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, PACKET_BLOCKS);
     const uint32_t most = SYMM_PACKET_THREADS(query->size);
     uint32_t threads = 2 * WARP;
     uint64_t packets;
 
-    if ((entry->way == WAY_PAIR && query->size != 2) ||
+    if ((entry->split == BY_PAIR && query->size != 2) ||
         !one_round(query, entry, &packets))
         return false;
     while (threads < most && packets > (uint64_t)threads * blocks)
@@ -382,7 +379,7 @@ static bool in_two_slots(uint64_t packets, uint64_t step, uint64_t room)
 static bool shape_of_many(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const uint64_t packets = divide_up(query->bytes, LINE);
+    const uint64_t packets = divide_up(query->bytes, PACKET);
     const uint64_t room = room_of(query, entry);
     const uint32_t blocks = whole_blocks(query);
     uint32_t threads = MOST_THREADS;
@@ -424,16 +421,17 @@ static bool shape_of_wide(const struct symm_cuda_query *query,
     return true;
 }
 
-static bool shape_of_hop(const struct symm_cuda_query *query, const struct entry *entry,
-                         struct symm_cuda_shape *shape)
+static bool shape_of_exchange(const struct symm_cuda_query *query,
+                              const struct entry *entry, struct symm_cuda_shape *shape)
 {
     uint64_t packets = divide_up(query->bytes, entry->payload);
     uint64_t room = room_of(query, entry);
 
-    if (room < WARP || (entry->way == WAY_BROADCAST && packets > room))
+    if (room < WARP || (entry->split == BY_BROADCAST && packets > room))
         return false;
     shape->threads = WARP * (uint32_t)query->size;
-    shape->blocks = blocks_for(query, packets, WARP, least(HOP_BLOCKS, room / WARP));
+    shape->blocks =
+        blocks_for(query, packets, WARP, least(EXCHANGE_BLOCKS, room / WARP));
     return true;
 }
 
@@ -466,7 +464,7 @@ static bool shape_of_column(const struct symm_cuda_query *query,
 
     if (has_segments(entry))
         packets = divide_up(packets, (unsigned)query->size);
-    if (room < WARP || (entry->way == WAY_COLUMN_ALL && packets > room))
+    if (room < WARP || (entry->split == BY_COLUMN_ALL && packets > room))
         return false;
     shape->threads = WARP;
     shape->blocks = blocks_for(query, packets, WARP, least(WIDE_BLOCKS, room / WARP));
@@ -477,20 +475,21 @@ static bool shape_of_column(const struct symm_cuda_query *query,
 static bool shape_of_pull(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const bool column = entry->way == WAY_COLUMN_PULL || entry->way == WAY_COLUMN_STAGE;
-    uint64_t packets = divide_up(query->bytes, LINE);
+    const bool column =
+        entry->split == BY_COLUMN_PULL || entry->split == BY_COLUMN_STAGE;
+    uint64_t packets = divide_up(query->bytes, PACKET);
     uint64_t most =
         query->bytes <= LATE_BYTES && !column ? LATE_BLOCKS : SYMM_DEVICE_BLOCKS;
 
-    if (entry->way != WAY_PULL && entry->way != WAY_COLUMN_PULL)
+    if (entry->split != BY_PULL && entry->split != BY_COLUMN_PULL)
         most = least(most, STAGE_BLOCKS);
-    if (entry->way == WAY_STAGE || entry->way == WAY_COLUMN_STAGE)
+    if (entry->split == BY_STAGE || entry->split == BY_COLUMN_STAGE)
         most = least(most,
-                     query->scratch.stage_bytes / (2 * LINE * (unsigned)query->size));
+                     query->scratch.stage_bytes / (2 * PACKET * (unsigned)query->size));
     if (most == 0)
         return false;
     shape->threads = column ? WARP : MOST_THREADS;
-    shape->blocks = blocks_for(query, packets, column ? WARP : PULL_LINES, most);
+    shape->blocks = blocks_for(query, packets, column ? WARP : PULL_PACKETS, most);
     return true;
 }
 
@@ -508,7 +507,7 @@ static bool shape_of_stream(const struct symm_cuda_query *query,
 /* Packets of a row. */
 static uint64_t row_packets(uint32_t hidden, symm_dtype dtype)
 {
-    return divide_up((uint64_t)hidden * symm_dtype_size(dtype), LINE);
+    return divide_up((uint64_t)hidden * symm_dtype_size(dtype), PACKET);
 }
 
 /* Threads that have a row together, `most` at most, as struct symm_row_place. */
@@ -542,7 +541,7 @@ static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
 static bool shape_of_rows(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
 {
-    const bool two = entry->way == WAY_ROWS_TWO;
+    const bool two = entry->split == BY_ROWS_TWO;
     const uint64_t rows = two ? divide_up(query->rows, (unsigned)query->size)
                               : query->rows; /* that one sender sends */
     const uint64_t packets = row_packets(query->hidden, query->dtype);
@@ -571,37 +570,37 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
 static bool shape_of(const struct symm_cuda_query *query, const struct entry *entry,
                      struct symm_cuda_shape *shape)
 {
-    switch (entry->way) {
-    case WAY_LINE:
-    case WAY_TWO_LINE:
-        return shape_of_line(query, entry, shape);
-    case WAY_EACH:
-    case WAY_PAIR:
+    switch (entry->split) {
+    case BY_PACKET:
+    case BY_TWO_PACKET:
+        return shape_of_packet(query, entry, shape);
+    case BY_EACH:
+    case BY_PAIR:
         return shape_of_each(query, entry, shape);
-    case WAY_MANY:
+    case BY_MANY:
         return shape_of_many(query, entry, shape);
-    case WAY_TWO_WIDE:
+    case BY_TWO_WIDE:
         return shape_of_wide(query, entry, shape);
-    case WAY_HOP:
-    case WAY_BROADCAST:
-        return shape_of_hop(query, entry, shape);
-    case WAY_TWO_SHOT:
+    case BY_EXCHANGE:
+    case BY_BROADCAST:
+        return shape_of_exchange(query, entry, shape);
+    case BY_TWO_SHOT:
         return shape_of_two_shot(query, entry, shape);
-    case WAY_COLUMN:
-    case WAY_COLUMN_TWO:
-    case WAY_COLUMN_ALL:
+    case BY_COLUMN:
+    case BY_COLUMN_TWO:
+    case BY_COLUMN_ALL:
         return shape_of_column(query, entry, shape);
-    case WAY_PULL:
-    case WAY_STAGE:
-    case WAY_COLUMN_PULL:
-    case WAY_COLUMN_STAGE:
+    case BY_PULL:
+    case BY_STAGE:
+    case BY_COLUMN_PULL:
+    case BY_COLUMN_STAGE:
         return shape_of_pull(query, entry, shape);
-    case WAY_STREAM:
+    case BY_STREAM:
         return shape_of_stream(query, entry, shape);
-    case WAY_ROWS:
-    case WAY_ROWS_TWO:
+    case BY_ROWS:
+    case BY_ROWS_TWO:
         return shape_of_rows(query, entry, shape);
-    case WAY_ONE:
+    case BY_ONE:
         break;
     }
     *shape = (struct symm_cuda_shape){1, WARP};
@@ -676,9 +675,10 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,
     *shape = (struct symm_cuda_shape){1, WARP};
     if (call != SYMM_CUDA_PUT)
         return;
-    while (shape->threads < MOST_THREADS && bytes > LINE * shape->threads)
+    while (shape->threads < MOST_THREADS && bytes > PACKET * shape->threads)
         shape->threads *= 2;
-    shape->blocks = blocks_for(&query, divide_up(bytes, LINE), COPY_LINES, COPY_BLOCKS);
+    shape->blocks =
+        blocks_for(&query, divide_up(bytes, PACKET), COPY_PACKETS, COPY_BLOCKS);
 }
 
 void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
