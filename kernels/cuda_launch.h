@@ -142,8 +142,8 @@ struct symm_cuda_args {
     const struct symm_cuda_pointers *pointers;
     /* all_reduce_norm. rows: of this launch */
     symm_norm norm;
-    uint64_t
-        scale_step; /* SYMM_NORM_QUANT_GROUP_COLUMN: floats from a group's to the next's */
+    /* SYMM_NORM_QUANT_GROUP_COLUMN: floats from a group's to the next's */
+    uint64_t scale_step;
     struct symm_device_team team;
 };
 #define SYMM_FEW_ARGS_BYTES offsetof(struct symm_cuda_args, team.base[SYMM_FEW_RANKS])

@@ -84,8 +84,8 @@ extern "C" {
  * 1][sender], so that a warp's packets for a peer are 512 bytes in a row, whatever the
  * size of the buffer. */
 struct symm_device_workspace {
-    uint32_t
-        round[SYMM_DEVICE_BLOCKS]; /* of each block, the last one that has ended; own */
+    /* of each block, the last one that has ended; own */
+    uint32_t round[SYMM_DEVICE_BLOCKS];
     uint64_t told[SYMM_DEVICE_BLOCKS][2][SYMM_DEVICE_RANKS][2]; /* packets, by sender */
 };
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_workspace) % 128 == 0);
@@ -469,8 +469,8 @@ symm_device_exchange_rows(const symm_device_team *team, symm_device_exchange x,
     const uint64_t units = (uint64_t)rows * width;
     const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t step = gridDim.x * blockDim.x;
-    char
-        *at[MOST]; /* [k]: the workspace of the rank k after this one; [0] is not set */
+    /* [k]: the workspace of the rank k after this one; [0] is not set */
+    char *at[MOST];
     uint64_t value[MOST];
     int status = (int)SYMM_DEVICE_INVALID;
 

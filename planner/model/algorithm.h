@@ -36,8 +36,8 @@ enum actor {
 struct access {
     int op, buffer;
     bool writes;
-    bool
-        renews; /* writes, without reading, all bytes that are ever read: a life begins */
+    /* writes, without reading, all bytes that are ever read: a life begins */
+    bool renews;
     enum actor who;
     int relation;    /* `who` as pairs.h numbers it; filled by order/order.c */
     int prior_write; /* place in its buffer's touch list; by order/order.c; see there */

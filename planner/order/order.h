@@ -56,8 +56,8 @@ struct order {
     /* Found by a run: [(buffer x 2 + period) x chain_count]: clock before first_write. */
     uint32_t *before_first;
     bool keeps_ends; /* the caller's wish, before symm__order_set */
-    uint32_t
-        *ends; /* with keeps_ends: those of the last run (symm__order_ends); else NULL */
+    /* with keeps_ends: those of the last run (symm__order_ends); else NULL */
+    uint32_t *ends;
 };
 
 /* Borrows program (finished), which must outlive it. */

@@ -27,10 +27,10 @@ struct symm_job {
     uint8_t secret[SYMM_SECRET_BYTES];
     char store[128]; /* host:port of symmrun's store, "" if none */
     char node[24];   /* the launcher's name for this host, "" if it has none */
-    uint64_t
-        series; /* distinguishes a job and its restarts from those that have the same root */
-    char
-        root[300]; /* host:port where rank 0 listens for other hosts, "" if not known */
+    /* distinguishes a job and its restarts from those that have the same root */
+    uint64_t series;
+    /* host:port where rank 0 listens for other hosts, "" if not known */
+    char root[300];
 };
 
 symm_status symm__job_detect(struct symm_job *job) SYMM_MUST_CHECK;

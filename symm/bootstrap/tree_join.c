@@ -244,8 +244,8 @@ static void hear_join(struct join *join, struct branch *branch,
         char text[SYMM_ERROR_BYTES];
         symm__relay_sentence(message, text);
         join->status = symm__fail_quiet(symm__peer_status(message->head.status), text);
-        branch->number =
-            join->hosts; /* not -1: then table_send sends the error there, too */
+        /* Not -1: then table_send sends the error there, too. */
+        branch->number = join->hosts;
         return;
     }
     if (message->head.bytes < sizeof(head)) {

@@ -19,8 +19,8 @@ struct symm_request {
     symm_dtype dtype;
     symm_op op;
     int root;
-    const symm_norm
-        *norm; /* all_reduce_norm; `out` may be NULL then: no output takes sums */
+    /* all_reduce_norm; `out` may be NULL then: no output takes sums */
+    const symm_norm *norm;
 };
 
 /* The results of symm__request_check. */

@@ -59,8 +59,8 @@ struct symm_heap_segment {
     const char *team;                /* "world", "team 3" */
     const struct symm_block *blocks; /* those that begin in it, with absolute offsets */
     size_t count;
-    size_t
-        offset; /* of the segment: block address = address + (block.offset - offset) */
+    /* of the segment: block address = address + (block.offset - offset) */
+    size_t offset;
 };
 /* format "json" or "pickle" (memory_viz's snapshot, readable by Python's pickle). */
 symm_status symm__heap_write(int fd, const char *format, int rank,

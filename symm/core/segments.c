@@ -34,8 +34,8 @@ struct wire_head {
     uint64_t segments;
     uint64_t registered; /* bytes */
     uint64_t end;        /* of all segments, in the heap */
-    uint64_t
-        handle; /* bytes of each segment's fabric handle, after all segments; 0: none */
+    /* bytes of each segment's fabric handle, after all segments; 0: none */
+    uint64_t handle;
 };
 
 struct wire_segment {

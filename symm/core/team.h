@@ -117,8 +117,8 @@ struct symm_hierarchy {
     int rail_count;
     /* team ranks of this rank's rail; this rank alone, if it has none; owned */
     int *rail;
-    uint64_t
-        *tags; /* of the call whose turn it is; NULL: none was compared yet; owned */
+    /* of the call whose turn it is; NULL: none was compared yet; owned */
+    uint64_t *tags;
     int tags_room;            /* how many fit */
     uint64_t tickets, served; /* calls that were made, that have run */
     pthread_mutex_t turn;
@@ -140,8 +140,8 @@ struct symm_team {
      * its index here: of a team that does not span domains its team rank. */
     int local_rank, local_size; /* this rank's place, and how many they are */
     int local[SYMM_MAX_PLACES]; /* team ranks, ascending */
-    int8_t
-        place_of[SYMM_MAX_PLACES]; /* by the context's place_of; -1: no member */
+    /* by the context's place_of; -1: no member */
+    int8_t place_of[SYMM_MAX_PLACES];
     uint32_t sequence; /* of exchanges */
     /* Tag and number of the exchange that the next one follows; 0: none. */
     uint64_t before;
@@ -172,8 +172,8 @@ struct symm_team {
     struct symm_team_plan *plan;             /* NULL: none is loaded; owned */
     size_t plan_end; /* where the plan's arena ends in the heap; 0: no plan */
     struct symm_pad *pad[SYMM_MAX_PLACES]; /* by place */
-    struct symm_hierarchy
-        *hierarchy; /* it spans domains; NULL: all memory is mapped; owned */
+    /* it spans domains; NULL: all memory is mapped; owned */
+    struct symm_hierarchy *hierarchy;
     bool inner;     /* the mapped part of a hierarchical team, which owns it, */
     symm_team *outer; /* and is this one, as soon as it has its part; else NULL */
     /* when ranks of other hosts were last polled; with the context locked */
@@ -266,8 +266,8 @@ symm_status symm__team_check_in(const symm_team *team,
 void symm__team_describe(symm_team *team);
 /* Is the rank, whose memory is mapped, in a symm_team_shrink that this rank has not entered? */
 bool symm__team_shrinks(const symm_team *team, int rank);
-/* Fails if a member is in such a call, and so comes to no exchange, with the failure that the member
- * reports, if there is one. In failure.c. */
+/* Fails if a member is in such a call, and so comes to no exchange, with the failure that the
+ * member reports, if there is one. In failure.c. */
 symm_status symm__team_gone_on(void *team) SYMM_MUST_CHECK;
 /* Makes one exchange of the team, and counts it. It ends if a member is in such a call. */
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,

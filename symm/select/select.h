@@ -36,8 +36,8 @@ struct symm_select_query {
     /* all_reduce_norm: */
     uint64_t rows;
     uint32_t hidden;
-    bool
-        partial; /* every partial sum is rounded: host kernels do, and fused ones on CUDA */
+    /* every partial sum is rounded: host kernels do, and fused ones on CUDA */
+    bool partial;
 };
 
 struct symm_selection {

@@ -65,8 +65,8 @@ struct shrink {
     double until;  /* deadline for ranks to come to the call */
     double since;  /* the last change of view or proposal */
     double proposed; /* when this rank proposed last */
-    double
-        broken; /* since when a member is NOT_OPENED for a death not known here; 0: none is */
+    /* since when a member is NOT_OPENED for a death not known here; 0: none is */
+    double broken;
     int spare;                       /* proposals left that no known death justifies */
     bool gave_up;                    /* this rank has decided ABANDONED */
     char sentence[SYMM_ERROR_BYTES]; /* why this rank is NOT_OPENED */

@@ -30,8 +30,8 @@ struct symm_create {
     int world_rank[SYMM_MAX_LOCAL_RANKS];
     int slot;       /* the last rank's choice, from its page: the caller checks it */
     uint32_t stamp; /* number of this rank's call */
-    uint32_t
-        number; /* number of the last rank's call, for which this rank has locked */
+    /* number of the last rank's call, for which this rank has locked */
+    uint32_t number;
     /* Private to team_create.c: */
     uint64_t series, list; /* hashes of parent and key; of these and the list */
     struct symm_creation *own;

@@ -141,8 +141,8 @@ struct symm_sight_page {
     uint8_t reserved[4096 - 256];
     struct symm_sight_team team[SYMM_SIGHT_TEAMS]; /* by slot */
     struct symm_sight_site site[SYMM_SIGHT_SITES];
-    struct symm_sight_call
-        call[SYMM_SIGHT_CALLS]; /* number n at n % SYMM_SIGHT_CALLS */
+    /* number n at n % SYMM_SIGHT_CALLS */
+    struct symm_sight_call call[SYMM_SIGHT_CALLS];
     struct symm_sight_wait wait[SYMM_SIGHT_WAITS];
     struct symm_sight_failure failure[SYMM_SIGHT_FAILURES]; /* the first ones */
     struct symm_sight_progress progress[SYMM_SIGHT_PROGRESS];

@@ -28,8 +28,8 @@ struct symm_sight_writer;
 
 struct symm_sight {
     struct symm_sight_page *page;
-    uint64_t
-        untimed; /* a call is timed if symm__spread of its number has none of these */
+    /* a call is timed if symm__spread of its number has none of these */
+    uint64_t untimed;
     bool tsc;
     bool hooks; /* each call goes to symm__sight_hook_..., too */
     int fd;
@@ -62,8 +62,8 @@ struct symm_sight_what {
     bool fallback;
     uint64_t key; /* of calls that keep no id; 0: they do */
     double since; /* a wait's begin, as symm__now; 0: it begins now */
-    double
-        from; /* if later: before it the call has had another wait, which was shown */
+    /* if later: before it the call has had another wait, which was shown */
+    double from;
 };
 
 /* *sight is NULL if SYMM_SIGHT is 0, or if there is no memory for a page, which is logged. */

@@ -53,8 +53,8 @@ struct symm_trace {
     uint64_t taken, dropped; /* atomic: calls that have a place; those that have none */
     struct symm_trace_call *calls; /* [SYMM_TRACE_CALLS], by number */
     uint64_t *order; /* [SYMM_TRACE_CALLS], atomic: numbers as they were taken */
-    struct symm_sight_site
-        *sites; /* [SYMM_TRACE_SITES], by id, guarded by sight->lock */
+    /* [SYMM_TRACE_SITES], by id, guarded by sight->lock */
+    struct symm_sight_site *sites;
     /* The writer's: */
     uint64_t read;                  /* of `order` */
     uint64_t late[SYMM_TRACE_LATE]; /* numbers of calls that had not ended */

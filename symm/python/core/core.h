@@ -68,8 +68,8 @@ typedef struct core_team {
 typedef struct core_buffer {
     PyObject_HEAD symm_buffer *handle; /* NULL: released, or a view of a peer's copy */
     core_team *team;                   /* strong */
-    struct core_buffer
-        *owner; /* of a view of a peer's copy: this rank's buffer; else NULL */
+    /* of a view of a peer's copy: this rank's buffer; else NULL */
+    struct core_buffer *owner;
     int rank;   /* whose copy this is */
     void *ptr;
     symm_dtype dtype;
