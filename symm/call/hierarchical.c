@@ -14,8 +14,8 @@
  *   barrier         on the host, among leaders, on the host
  *   all_to_all, and what rails cannot do: the engine over all ranks
  *
- * hierarchical_way.h says which of them a call takes. With one rank on each host it is one step
- * on the rail.
+ * hierarchical_strategy.h says which of them a call takes. With one rank on each host it is one
+ * step on the rail.
  *
  * On the host backend a step of the engine is announced to its ranks on other hosts by the call's
  * tag, so ranks that make different calls find that out. (On CUDA only ranks of one host find it

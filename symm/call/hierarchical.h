@@ -26,7 +26,7 @@
 #ifndef SYMM_CALL_HIERARCHICAL_H
 #define SYMM_CALL_HIERARCHICAL_H
 
-#include "call/hierarchical_way.h"
+#include "call/hierarchical_strategy.h"
 
 /* Takes the next ticket: calls of a team run in ticket order over all streams. */
 uint64_t symm__hierarchical_ticket(symm_team *team);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * hierarchical_way.h - a collective of a hierarchical team: which steps it takes, what it needs for
- * them, and what its failure means.
+ * hierarchical_strategy.h - a collective of a hierarchical team: which steps it takes, what it
+ * needs for them, and what its failure means.
  *
  * Rails need hosts of equal size (and, except for all_reduce, ranks in the order of hosts). An
  * average of integers is not made in two steps, since each of them would round.
  */
-#ifndef SYMM_CALL_HIERARCHICAL_WAY_H
-#define SYMM_CALL_HIERARCHICAL_WAY_H
+#ifndef SYMM_CALL_HIERARCHICAL_STRATEGY_H
+#define SYMM_CALL_HIERARCHICAL_STRATEGY_H
 
 #include "call/request.h"
 #include "core/team.h"

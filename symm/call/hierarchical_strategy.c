@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* hierarchical_way.c - see hierarchical_way.h. */
-#include "call/hierarchical_way.h"
+/* hierarchical_strategy.c - see hierarchical_strategy.h. */
+#include "call/hierarchical_strategy.h"
 
 #include <string.h>
 
