@@ -330,8 +330,9 @@ static symm_status all_reduce(struct run *run)
 {
     const struct symm_args *args = run->args;
     size_t places = (size_t)run->hierarchy->places;
-    size_t part =
-        (enum symm_way)args->barriers == SYMM_WAY_RAILS ? args->count / places : 0;
+    size_t part = (enum symm_strategy)args->barriers == SYMM_STRATEGY_RAILS
+                      ? args->count / places
+                      : 0;
     size_t most = part * places * run->element;
     const char *in = args->in;
     char *out = args->out;
@@ -473,9 +474,9 @@ static symm_status steps(struct run *run)
 
     if (run->args->count == 0) /* nothing to move, but it synchronises */
         return barrier(run);
-    if ((enum symm_way)run->args->barriers == SYMM_WAY_FLAT)
+    if ((enum symm_strategy)run->args->barriers == SYMM_STRATEGY_FLAT)
         return flat(run);
-    if ((enum symm_way)run->args->barriers == SYMM_WAY_RAILS &&
+    if ((enum symm_strategy)run->args->barriers == SYMM_STRATEGY_RAILS &&
         run->hierarchy->places == 1)
         return rail_alone(run);
     switch (kind) {

@@ -17,24 +17,25 @@ static bool in_steps(const struct symm_hierarchy *hierarchy, symm_dtype dtype,
     return op != SYMM_AVG || (hierarchy->equal && !symm__dtype_is_integer(dtype));
 }
 
-static enum symm_way way_of(const struct symm_hierarchy *hierarchy, enum symm_kind kind,
-                            symm_dtype dtype, symm_op op)
+static enum symm_strategy strategy_of(const struct symm_hierarchy *hierarchy,
+                                      enum symm_kind kind, symm_dtype dtype, symm_op op)
 {
     switch (kind) {
     case SYMM_KIND_BARRIER:
     case SYMM_KIND_BROADCAST:
-        return SYMM_WAY_LEADERS;
+        return SYMM_STRATEGY_LEADERS;
     case SYMM_KIND_ALL_REDUCE:
         if (!in_steps(hierarchy, dtype, op))
-            return SYMM_WAY_FLAT;
-        return hierarchy->equal ? SYMM_WAY_RAILS : SYMM_WAY_LEADERS;
+            return SYMM_STRATEGY_FLAT;
+        return hierarchy->equal ? SYMM_STRATEGY_RAILS : SYMM_STRATEGY_LEADERS;
     case SYMM_KIND_REDUCE_SCATTER:
-        return hierarchy->regular && in_steps(hierarchy, dtype, op) ? SYMM_WAY_RAILS
-                                                                    : SYMM_WAY_FLAT;
+        return hierarchy->regular && in_steps(hierarchy, dtype, op)
+                   ? SYMM_STRATEGY_RAILS
+                   : SYMM_STRATEGY_FLAT;
     case SYMM_KIND_ALL_GATHER:
-        return hierarchy->regular ? SYMM_WAY_RAILS : SYMM_WAY_FLAT;
+        return hierarchy->regular ? SYMM_STRATEGY_RAILS : SYMM_STRATEGY_FLAT;
     default:
-        return SYMM_WAY_FLAT;
+        return SYMM_STRATEGY_FLAT;
     }
 }
 
@@ -47,8 +48,9 @@ symm_status symm__hierarchical_choose(const symm_team *team,
         "kernels on each host, the engine among the hosts' leaders",
         "the engine over all ranks"};
     bool flat = q->forced && strcmp(q->forced, "engine") == 0;
-    enum symm_way way =
-        flat ? SYMM_WAY_FLAT : way_of(team->hierarchy, q->kind, q->dtype, q->op);
+    enum symm_strategy strategy =
+        flat ? SYMM_STRATEGY_FLAT
+             : strategy_of(team->hierarchy, q->kind, q->dtype, q->op);
     char name[64];
 
     if (!team->engine)
@@ -74,17 +76,17 @@ symm_status symm__hierarchical_choose(const symm_team *team,
                           "split the team by host",
                           symm__kind_name(q->kind), team->hierarchy->hosts,
                           symm__hierarchy_parts(team));
-    if (q->kind == SYMM_KIND_ALL_REDUCE && way == SYMM_WAY_FLAT &&
+    if (q->kind == SYMM_KIND_ALL_REDUCE && strategy == SYMM_STRATEGY_FLAT &&
         q->numerics != SYMM_NUMERICS_ANY)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
                           "all_reduce %s of %s over these hosts is the engine's, which "
                           "does not promise the same bits on all ranks",
                           symm_op_name(q->op), symm_dtype_name(q->dtype));
     entry->algorithm = SYMM_ALGORITHM_ENGINE;
-    entry->args.barriers = (uint32_t)way;
+    entry->args.barriers = (uint32_t)strategy;
     entry->args.out_offset = 0; /* the ticket, once it is queued */
-    entry->reason = reasons[way];
-    entry->fallback = way == SYMM_WAY_FLAT && !flat;
+    entry->reason = reasons[strategy];
+    entry->fallback = strategy == SYMM_STRATEGY_FLAT && !flat;
     return SYMM_OK;
 }
 
@@ -121,7 +123,7 @@ static bool is_flat(const symm_team *team, const struct symm_request *rq,
     if (kind == SYMM_KIND_BARRIER || count == 0)
         return false;
     return (call->algorithm && strcmp(call->algorithm, "engine") == 0) ||
-           way_of(team->hierarchy, kind, rq->dtype, rq->op) == SYMM_WAY_FLAT;
+           strategy_of(team->hierarchy, kind, rq->dtype, rq->op) == SYMM_STRATEGY_FLAT;
 }
 
 symm_status symm__hierarchical_open(symm_team *team, const struct symm_request *rq,

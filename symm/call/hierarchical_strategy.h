@@ -14,9 +14,9 @@
 #include "engine/runtime.h"
 
 /* The steps of hierarchical.c: along rails, among the hosts' leaders, or the engine's alone. */
-enum symm_way { SYMM_WAY_RAILS, SYMM_WAY_LEADERS, SYMM_WAY_FLAT };
+enum symm_strategy { SYMM_STRATEGY_RAILS, SYMM_STRATEGY_LEADERS, SYMM_STRATEGY_FLAT };
 
-/* Chooses the steps; entry->args.barriers gets the enum symm_way. */
+/* Chooses the steps; entry->args.barriers gets the enum symm_strategy. */
 symm_status symm__hierarchical_choose(const symm_team *team,
                                       const struct symm_select_query *query,
                                       struct symm_prepared_call *entry) SYMM_MUST_CHECK;
