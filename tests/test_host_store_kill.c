@@ -72,8 +72,8 @@ static _Noreturn void serve(struct shared *s)
         symmrun_store_watch(store, fds, &count);
         poll(fds, count, 100);
         symmrun_store_serve(store, fds, count);
-        atomic_store(&s->came, (int)store->came);
-        if (s->blocks > 0 && store->came >= (size_t)s->blocks)
+        atomic_store(&s->came, (int)store->arrived);
+        if (s->blocks > 0 && store->arrived >= (size_t)s->blocks)
             raise(SIGKILL);
     }
 }

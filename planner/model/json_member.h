@@ -24,7 +24,7 @@ struct json_members {
 
 /* The member, or NULL; a complaint about it can follow. */
 const json_t *symm__member(struct json_members *at, const char *name);
-/* Complains about a value at the path of the last symm__member. */
+/* Refuses `found`, at the path of the last symm__member: at->status. The first refusal counts. */
 void symm__member_refuse(struct json_members *at, const json_t *found,
                          const char *allowed);
 

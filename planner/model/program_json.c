@@ -360,7 +360,7 @@ static void read_head(struct reading *reading)
         symm__member(at, "$");
         symm__member_refuse(at, at->object, "an object");
     }
-    symm__member(at, "format");
+    symm__member(at, "format"); /* again: symm__member_refuse names the last one */
     if (!json_is_string(format) ||
         strcmp(json_string_value(format), "symm-program/1") != 0)
         symm__member_refuse(at, format, "\"symm-program/1\"");
@@ -387,7 +387,7 @@ static symm_status read_lists_in(struct reading *reading, const json_t *root)
     return at->status == SYMM_OK ? symm_program_finish(reading->program) : at->status;
 }
 
-/* Takes root. */
+/* Owns `root`. */
 static symm_status read_root(json_t *root, const char *file, symm_program **program)
 {
     struct reading reading = {.members = {.json = {.file = file}, .object = root}};

@@ -435,19 +435,19 @@ static void find_faults(struct look *look)
 static void report(const struct host *host,
                    void (*each)(void *arg, const symm_host_report *host), void *arg)
 {
-    const symm_host_report told = {.size = sizeof(told),
-                                   .rank = host->entry.rank,
-                                   .ranks = host->entry.local_size,
-                                   .name = host->entry.place.host.name,
-                                   .address = host->address,
-                                   .version = host->entry.version,
-                                   .round_trip = host->trip,
-                                   .clock_offset = host->offset,
-                                   .clock_error = host->trip / 2,
-                                   .good = host->problem[0] == '\0',
-                                   .problem = host->problem};
+    const symm_host_report report = {.size = sizeof(report),
+                                     .rank = host->entry.rank,
+                                     .ranks = host->entry.local_size,
+                                     .name = host->entry.place.host.name,
+                                     .address = host->address,
+                                     .version = host->entry.version,
+                                     .round_trip = host->trip,
+                                     .clock_offset = host->offset,
+                                     .clock_error = host->trip / 2,
+                                     .good = host->problem[0] == '\0',
+                                     .problem = host->problem};
 
-    each(arg, &told);
+    each(arg, &report);
 }
 
 /* By their lowest ranks; those that are not known at the end. */

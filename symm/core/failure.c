@@ -264,23 +264,23 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
 
 /* ---- Teams over several hosts */
 
-/* Reads what other hosts have reported, and which of their ranks have died; `said` gets the
+/* Reads what other hosts have reported, and which of their ranks have died; `sentence` gets the
  * sentence. */
-static symm_status look_far(symm_team *team, char *said, size_t bytes)
+static symm_status look_far(symm_team *team, char *sentence, size_t bytes)
 {
     symm_ctx *ctx = team->ctx;
-    struct symm_relay_report told;
+    struct symm_relay_report report;
 
-    if (symm__oob_reported(&ctx->oob, team->uid, &told)) {
-        snprintf(said, bytes, "%s", told.sentence);
-        return told.status;
+    if (symm__oob_reported(&ctx->oob, team->uid, &report)) {
+        snprintf(sentence, bytes, "%s", report.sentence);
+        return report.status;
     }
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
 
         if (!symm__oob_died(&ctx->oob, rank))
             continue;
-        snprintf(said, bytes, "rank %d on host %s has died", rank,
+        snprintf(sentence, bytes, "rank %d on host %s has died", rank,
                  symm__host_of_rank(ctx, rank));
         return SYMM_ERR_PEER_DEAD;
     }
@@ -310,13 +310,13 @@ static symm_status poll_near(symm_team *team)
 }
 
 /* look_far, if it is due. With the context locked. */
-static symm_status look_due(symm_team *team, char *said, size_t bytes)
+static symm_status look_due(symm_team *team, char *sentence, size_t bytes)
 {
     symm_status status;
 
     if (symm__now() - team->looked < LOOK_SECONDS)
         return SYMM_OK;
-    status = look_far(team, said, bytes);
+    status = look_far(team, sentence, bytes);
     team->looked = symm__now();
     return status;
 }
@@ -324,7 +324,7 @@ static symm_status look_due(symm_team *team, char *said, size_t bytes)
 symm_status symm__far_poll(symm_team *team)
 {
     symm_ctx *ctx = team->ctx;
-    char said[SYMM_ERROR_BYTES];
+    char sentence[SYMM_ERROR_BYTES];
     symm_status status = poll_near(team);
 
     if (!team->far || status != SYMM_OK)
@@ -332,18 +332,18 @@ symm_status symm__far_poll(symm_team *team)
     /* An exchange that runs meanwhile polls other hosts itself. */
     if (pthread_mutex_trylock(&ctx->lock) != 0)
         return SYMM_OK;
-    status = look_due(team, said, sizeof(said));
+    status = look_due(team, sentence, sizeof(sentence));
     pthread_mutex_unlock(&ctx->lock);
-    return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", said);
+    return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", sentence);
 }
 
 symm_status symm__far_poll_locked(symm_team *team)
 {
-    char said[SYMM_ERROR_BYTES];
+    char sentence[SYMM_ERROR_BYTES];
     symm_status status = poll_near(team);
 
     if (!team->far || status != SYMM_OK)
         return status;
-    status = look_due(team, said, sizeof(said));
-    return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", said);
+    status = look_due(team, sentence, sizeof(sentence));
+    return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", sentence);
 }

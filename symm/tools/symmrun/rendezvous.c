@@ -108,15 +108,16 @@ struct pending {
     struct symm_auth auth;
 };
 
-struct lobby {
+/* Node 0, while the other nodes come. */
+struct gathering {
     struct symmrun_nodes *nodes;
     struct symm_acceptor guests; /* of struct pending */
 };
 
 static void refuse(void *user, const char *why, bool last)
 {
-    const struct lobby *lobby = user;
-    struct symmrun *run = lobby->nodes->run;
+    const struct gathering *gathering = user;
+    struct symmrun *run = gathering->nodes->run;
 
     (void)last; /* how many more there were is told at the end */
     symmrun_say(run, "refused a connection to %s: %s", run->options.rendezvous, why);
@@ -133,9 +134,9 @@ static bool has_gone(int fd)
 }
 
 /* The handshake of a node that has proved the secret. NULL: answered; else the error. */
-static const char *answer(struct lobby *lobby, struct pending *pending)
+static const char *answer(struct gathering *gathering, struct pending *pending)
 {
-    struct symmrun_nodes *nodes = lobby->nodes;
+    struct symmrun_nodes *nodes = gathering->nodes;
     const struct symm_auth_protocol protocol = protocol_of(nodes);
     const struct symm_auth_handshake *theirs = &pending->auth.first;
     const uint32_t index = ntohl(theirs->from), shape = shape_of(nodes);
@@ -145,7 +146,7 @@ static const char *answer(struct lobby *lobby, struct pending *pending)
     if (fits && !symm__auth_is_new(&nodes->node[index].nonces, theirs))
         return "it repeats the handshake of a node";
     if (fits)
-        symm__acceptor_spare(&lobby->guests, &pending->at, (int)index);
+        symm__acceptor_spare(&gathering->guests, &pending->at, (int)index);
     /* A node that does not fit reads the expected shape from the answer. */
     if (!symm__auth_answer(&protocol, &pending->auth, pending->at.fd, 0, shape))
         return "it takes no answer";
@@ -173,17 +174,17 @@ static const char *admit(struct symmrun_nodes *nodes, struct pending *pending)
 /* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
 static const char *hear(void *user, struct symm_guest *guest)
 {
-    struct lobby *lobby = user;
+    struct gathering *gathering = user;
     struct pending *pending = (struct pending *)guest;
-    const struct symm_auth_protocol protocol = protocol_of(lobby->nodes);
+    const struct symm_auth_protocol protocol = protocol_of(gathering->nodes);
 
     switch (symm__auth_hear(&protocol, &pending->auth, guest->fd)) {
     case SYMM_AUTH_WAIT:
         return NULL;
     case SYMM_AUTH_ASKED:
-        return answer(lobby, pending);
+        return answer(gathering, pending);
     case SYMM_AUTH_DONE:
-        return admit(lobby->nodes, pending);
+        return admit(gathering->nodes, pending);
     case SYMM_AUTH_FOREIGN:
         return "it is no symmrun";
     case SYMM_AUTH_VERSION:
@@ -197,6 +198,7 @@ static const char *hear(void *user, struct symm_guest *guest)
                             : "it hung up before it had proved itself";
 }
 
+/* How many nodes have not arrived; `text` lists the first eight. */
 static int missing(const struct symmrun_nodes *nodes, char *text, size_t bytes)
 {
     int count = 0;
@@ -211,13 +213,13 @@ static int missing(const struct symmrun_nodes *nodes, char *text, size_t bytes)
 }
 
 /* Waits until all nodes have arrived. */
-static bool accept_nodes(struct lobby *lobby, struct pollfd *fds, double until)
+static bool accept_nodes(struct gathering *gathering, struct pollfd *fds, double until)
 {
-    struct symmrun_nodes *nodes = lobby->nodes;
+    struct symmrun_nodes *nodes = gathering->nodes;
     char text[80];
 
     while (missing(nodes, text, sizeof(text)) > 0) {
-        double next = symm__acceptor_due(&lobby->guests);
+        double next = symm__acceptor_due(&gathering->guests);
         size_t count;
 
         if (interrupted(nodes))
@@ -228,10 +230,10 @@ static bool accept_nodes(struct lobby *lobby, struct pollfd *fds, double until)
             return false;
         }
         fds[0] = (struct pollfd){.fd = nodes->run->signal_fd, .events = POLLIN};
-        count = symm__acceptor_watch(&lobby->guests, fds + 1);
+        count = symm__acceptor_watch(&gathering->guests, fds + 1);
         if (poll(fds, 1 + count, symmrun_milliseconds(next < until ? next : until)) >=
             0)
-            (void)symm__acceptor_serve(&lobby->guests, fds + 1, count);
+            (void)symm__acceptor_serve(&gathering->guests, fds + 1, count);
     }
     return true;
 }
@@ -250,34 +252,34 @@ static size_t room_for_pending(const struct symmrun_nodes *nodes)
 static bool receive_nodes(struct symmrun_nodes *nodes, struct symm_address *at,
                           double until)
 {
-    struct lobby lobby = {.nodes = nodes,
-                          .guests = {.listener = symm__address_listen(at),
-                                     .most = room_for_pending(nodes),
-                                     .guest_bytes = sizeof(struct pending),
-                                     .seconds = PENDING_SECONDS,
-                                     .hear = hear,
-                                     .refused = refuse,
-                                     .user = &lobby}};
+    struct gathering gathering = {.nodes = nodes,
+                                  .guests = {.listener = symm__address_listen(at),
+                                             .most = room_for_pending(nodes),
+                                             .guest_bytes = sizeof(struct pending),
+                                             .seconds = PENDING_SECONDS,
+                                             .hear = hear,
+                                             .refused = refuse,
+                                             .user = &gathering}};
     const char *place = nodes->run->options.rendezvous;
     struct pollfd *fds;
     bool met = false;
 
-    if (lobby.guests.listener < 0) {
+    if (gathering.guests.listener < 0) {
         symmrun_say(nodes->run,
                     "cannot listen at --rendezvous %s: %s; it is an address of node 0",
                     place, strerror(errno));
         return false;
     }
-    fds = calloc(lobby.guests.most + 2, sizeof(*fds));
-    if (!fds || !symm__acceptor_open(&lobby.guests))
+    fds = calloc(gathering.guests.most + 2, sizeof(*fds));
+    if (!fds || !symm__acceptor_open(&gathering.guests))
         symmrun_say(nodes->run, "no memory");
     else
-        met = accept_nodes(&lobby, fds, until);
-    if (lobby.guests.refusals > SYMM_ACCEPTOR_SHOWN)
+        met = accept_nodes(&gathering, fds, until);
+    if (gathering.guests.refusals > SYMM_ACCEPTOR_SHOWN)
         symmrun_say(nodes->run, "refused %lu more connections to %s",
-                    lobby.guests.refusals - SYMM_ACCEPTOR_SHOWN, place);
-    symm__acceptor_close(&lobby.guests);
-    close(lobby.guests.listener);
+                    gathering.guests.refusals - SYMM_ACCEPTOR_SHOWN, place);
+    symm__acceptor_close(&gathering.guests);
+    close(gathering.guests.listener);
     free(fds);
     return met;
 }

@@ -68,7 +68,7 @@ struct symmrun_store {
     uint32_t number; /* of the blocks that went there last */
     uint8_t secret[SYMMRUN_SECRET_BYTES];
     struct symm_acceptor connections; /* of struct connection */
-    size_t came;                      /* connections that wait */
+    size_t arrived;                   /* connections that wait */
     struct connection **round; /* by rank: the connection that waits; NULL: none */
 };
 
@@ -137,8 +137,8 @@ static void drop_answer(struct answer *answer)
         free(answer);
 }
 
-/* The round has ended here: its blocks, sent to other nodes, must not enter a later round. */
-static void take_back(struct symmrun_store *store)
+/* The round has ended here: blocks of it that other nodes were sent must not enter a later one. */
+static void withdraw_blocks(struct symmrun_store *store)
 {
     if (store->away)
         symmrun_nodes_blocks(store->nodes, store->number, NULL, 0);
@@ -153,8 +153,8 @@ static void leave(void *user, struct symm_guest *guest)
 
     if (connection->stage == WAITING) {
         store->round[connection->rank] = NULL;
-        store->came--;
-        take_back(store);
+        store->arrived--;
+        withdraw_blocks(store);
     }
     drop_answer(connection->answer);
     connection->answer = NULL;
@@ -234,7 +234,7 @@ static void answer_one(struct symmrun_store *store, struct connection *connectio
 {
     if (connection->stage == WAITING) {
         store->round[connection->rank] = NULL;
-        store->came--;
+        store->arrived--;
     }
     connection->stage = ANSWERED;
     connection->at.group = -1;
@@ -296,7 +296,7 @@ void symmrun_store_fulfil(struct symmrun_store *store, uint32_t number,
 
     /* A round that has ended meanwhile, by the deadline, is not this one. */
     if (!store || !store->away || number != store->number ||
-        store->came != store->ranks ||
+        store->arrived != store->ranks ||
         bytes != store->world * (size_t)store->round[0]->request.bytes)
         return;
     store->away = false;
@@ -310,7 +310,7 @@ static void time_out_round(struct symmrun_store *store)
 {
     struct answer *answer = make_answer(SYMM_STORE_REPLY_TIMEOUT, store->world);
 
-    take_back(store);
+    withdraw_blocks(store);
     if (answer) /* of other nodes it is not known */
         memset(answer->data + sizeof(struct symm_store_reply), 0, store->world);
     for (uint32_t rank = 0; answer && rank < store->ranks; rank++)
@@ -358,7 +358,7 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
     connection->round_until = symm__now() + 1e-3 * request->timeout_ms;
     symm__acceptor_spare(&store->connections, &connection->at, (int)place);
     store->round[place] = connection;
-    store->came++;
+    store->arrived++;
     for (uint32_t rank = 0; rank < store->ranks; rank++) {
         if (store->round[rank] && store->round[rank]->request.bytes != request->bytes) {
             /* The exchange cannot succeed: every client that waits gets the error now. */
@@ -366,9 +366,9 @@ static void join_round(struct symmrun_store *store, struct connection *connectio
             return;
         }
     }
-    if (store->came == store->ranks)
+    if (store->arrived == store->ranks)
         drop_absent(store);
-    if (store->came == store->ranks)
+    if (store->arrived == store->ranks)
         finish_round(store);
 }
 
