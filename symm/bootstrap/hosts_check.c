@@ -35,43 +35,44 @@ double symm__check_clock(void)
 
 /* ---- A host that is not rank 0's ------------------------------------------------------- */
 
-/* One try to talk to rank 0. */
-struct talk {
+/* One try to connect to rank 0. */
+struct connection {
     const struct symm_check *check;
     struct symm_auth auth;
     struct symm_relay_link link;
     int fd;
     const char *why; /* the last try failed */
-    enum symm_auth_said said;
+    enum symm_auth_said answer;
     int refusals; /* answers of what does not know the secret, or is of another version */
     bool entered, over;
     symm_status verdict; /* once it is over; symm_last_error() is why */
 };
 
-static void say(struct talk *talk, const void *data, size_t bytes)
+static void say(struct connection *connection, const void *data, size_t bytes)
 {
     struct symm_relay_message *message = symm__relay_message(SYMM_RELAY_JOIN, bytes);
 
     if (message)
         memcpy(message->data, data, bytes);
-    if (!message || !symm__relay_link_send(&talk->link, message))
-        talk->why = "no memory";
+    if (!message || !symm__relay_link_send(&connection->link, message))
+        connection->why = "no memory";
     symm__relay_drop(message);
 }
 
 /* PLACE asks for the clock, TABLE is the verdict. */
-static void take(struct talk *talk, const struct symm_relay_message *message)
+static void take(struct connection *connection,
+                 const struct symm_relay_message *message)
 {
     char text[SYMM_ERROR_BYTES];
     double clock = symm__check_clock();
 
     if (message->head.kind == SYMM_RELAY_PLACE) {
-        say(talk, &clock, sizeof(clock));
+        say(connection, &clock, sizeof(clock));
     } else if (message->head.kind == SYMM_RELAY_TABLE) {
-        talk->over = true;
+        connection->over = true;
         symm__relay_sentence(message, text);
         if (message->head.status != SYMM_OK)
-            talk->verdict =
+            connection->verdict =
                 symm__fail_quiet(symm__peer_status(message->head.status), text);
     }
 }
@@ -86,82 +87,84 @@ static bool await(int fd, short events, double until)
 }
 
 /* The connection is made, and both ends have proved themselves. */
-static bool open_talk(struct talk *talk, const struct symm_address *root)
+static bool open_connection(struct connection *connection,
+                            const struct symm_address *root)
 {
-    const struct symm_check *check = talk->check;
+    const struct symm_check *check = connection->check;
     double until = symm__now() + ANSWER_SECONDS;
     uint8_t key[SYMM_SIPHASH_KEY];
     int error;
 
-    talk->fd = symm__address_connect(root);
-    talk->why = "it does not answer";
-    if (talk->fd < 0 || !await(talk->fd, POLLOUT, until)) {
-        talk->why = talk->fd < 0 ? strerror(errno) : talk->why;
+    connection->fd = symm__address_connect(root);
+    connection->why = "it does not answer";
+    if (connection->fd < 0 || !await(connection->fd, POLLOUT, until)) {
+        connection->why = connection->fd < 0 ? strerror(errno) : connection->why;
         return false;
     }
-    error = symm__connect_error(talk->fd);
+    error = symm__connect_error(connection->fd);
     if (error) {
-        talk->why = strerror(error);
+        connection->why = strerror(error);
         return false;
     }
-    if (!symm__auth_ask(&check->protocol, &talk->auth, talk->fd,
+    if (!symm__auth_ask(&check->protocol, &connection->auth, connection->fd,
                         (uint32_t)check->mine.rank, 0))
         return false;
     do {
-        if (!await(talk->fd, POLLIN, until))
+        if (!await(connection->fd, POLLIN, until))
             return false;
-        talk->said = symm__auth_hear(&check->protocol, &talk->auth, talk->fd);
-    } while (talk->said == SYMM_AUTH_WAIT);
-    if (talk->said != SYMM_AUTH_DONE) {
-        talk->why = "it hangs up";
-        talk->refusals +=
-            talk->said == SYMM_AUTH_KEY || talk->said == SYMM_AUTH_VERSION;
+        connection->answer =
+            symm__auth_hear(&check->protocol, &connection->auth, connection->fd);
+    } while (connection->answer == SYMM_AUTH_WAIT);
+    if (connection->answer != SYMM_AUTH_DONE) {
+        connection->why = "it hangs up";
+        connection->refusals += connection->answer == SYMM_AUTH_KEY ||
+                                connection->answer == SYMM_AUTH_VERSION;
         return false;
     }
-    symm__auth_key(&check->protocol, &talk->auth, key);
-    return symm__relay_link_open(&talk->link, talk->fd, key, true);
+    symm__auth_key(&check->protocol, &connection->auth, key);
+    return symm__relay_link_open(&connection->link, connection->fd, key, true);
 }
 
-static void hold_talk(struct talk *talk, double until)
+static void hold_connection(struct connection *connection, double until)
 {
-    say(talk, &talk->check->mine, sizeof(talk->check->mine));
-    talk->entered = true;
-    while (!talk->over) {
+    say(connection, &connection->check->mine, sizeof(connection->check->mine));
+    connection->entered = true;
+    while (!connection->over) {
         struct symm_relay_message *message;
-        enum symm_seqpacket wire = symm__relay_link_recv(&talk->link, &message);
+        enum symm_seqpacket wire = symm__relay_link_recv(&connection->link, &message);
 
         if (wire == SYMM_SEQPACKET_OK) {
-            take(talk, message);
+            take(connection, message);
             symm__relay_drop(message);
             continue;
         }
         if (wire == SYMM_SEQPACKET_AGAIN)
-            wire = symm__relay_link_flush(&talk->link);
-        talk->why = "it hung up during the check";
+            wire = symm__relay_link_flush(&connection->link);
+        connection->why = "it hung up during the check";
         if (wire == SYMM_SEQPACKET_ERROR || wire == SYMM_SEQPACKET_CLOSED)
             return;
-        talk->why = "it gave no verdict in time";
-        if (!await(talk->fd, POLLIN | (wire == SYMM_SEQPACKET_AGAIN ? POLLOUT : 0),
-                   until))
+        connection->why = "it gave no verdict in time";
+        if (!await(connection->fd,
+                   POLLIN | (wire == SYMM_SEQPACKET_AGAIN ? POLLOUT : 0), until))
             return;
     }
 }
 
-static symm_status no_talk(const struct talk *talk)
+static symm_status not_connected(const struct connection *connection)
 {
-    const struct symm_check *check = talk->check;
+    const struct symm_check *check = connection->check;
 
-    if (talk->said == SYMM_AUTH_KEY)
+    if (connection->answer == SYMM_AUTH_KEY)
         return symm__fail(SYMM_ERR_REFUSED,
                           "what listens at %s does not know the job's secret: give all "
                           "hosts the same SYMM_JOB_SECRET",
                           check->root);
-    if (talk->said == SYMM_AUTH_VERSION)
+    if (connection->answer == SYMM_AUTH_VERSION)
         return symm__fail(SYMM_ERR_REFUSED,
                           "rank 0 at %s has another version of libsymm: install the "
                           "same on all hosts",
                           check->root);
-    if (talk->said == SYMM_AUTH_FOREIGN)
+    if (connection->answer == SYMM_AUTH_FOREIGN)
         return symm__fail(SYMM_ERR_REFUSED,
                           "what listens at %s is another program, or a job that has "
                           "started: is the port free (SYMM_BOOTSTRAP_PORT)?",
@@ -171,30 +174,31 @@ static symm_status no_talk(const struct talk *talk)
                       "symm-info not running there, is the port another one "
                       "(SYMM_BOOTSTRAP_PORT), or does a firewall stand between?",
                       check->mine.rank, check->root, symm__now() - check->start,
-                      talk->why);
+                      connection->why);
 }
 
 static symm_status report_to_root(const struct symm_check *check)
 {
     struct symm_address root;
     const char *wrong = symm__address_parse(check->root, SYMM_ADDRESS_NAME, &root);
-    struct talk talk = {.check = check, .fd = -1, .why = "", .said = SYMM_AUTH_WAIT};
+    struct connection connection = {
+        .check = check, .fd = -1, .why = "", .answer = SYMM_AUTH_WAIT};
 
     if (wrong)
         return symm__fail(SYMM_ERR_JOB, "the address of rank 0's host '%.100s' %s",
                           check->root, wrong);
-    while (!talk.over && !talk.entered && talk.refusals < REFUSALS &&
+    while (!connection.over && !connection.entered && connection.refusals < REFUSALS &&
            symm__now() < check->until) {
-        if (open_talk(&talk, &root))
-            hold_talk(&talk, check->until + VERDICT_MORE);
-        symm__relay_link_close(&talk.link);
-        if (talk.fd >= 0)
-            close(talk.fd);
-        talk.fd = -1;
-        if (!talk.over)
+        if (open_connection(&connection, &root))
+            hold_connection(&connection, check->until + VERDICT_MORE);
+        symm__relay_link_close(&connection.link);
+        if (connection.fd >= 0)
+            close(connection.fd);
+        connection.fd = -1;
+        if (!connection.over)
             symm__sleep(RETRY_SECONDS);
     }
-    return talk.over ? talk.verdict : no_talk(&talk);
+    return connection.over ? connection.verdict : not_connected(&connection);
 }
 
 /* ---- The way to rank 0 ----------------------------------------------------------------- */

@@ -36,15 +36,15 @@ struct host {
 };
 
 /* A connection. */
-struct visitor {
+struct caller {
     struct symm_guest at;
     struct symm_auth auth;
     struct symm_relay_link link;
-    int host; /* index in look->hosts; -1: not known yet */
+    int host; /* index in survey->hosts; -1: not known yet */
     bool open;
 };
 
-struct look {
+struct survey {
     const struct symm_check *check;
     struct symm_acceptor acceptor;
     struct host *hosts; /* in the order in which they came; [0]: rank 0's own; owned */
@@ -53,20 +53,20 @@ struct look {
     bool no_memory;
 };
 
-static struct host *host_add(struct look *look)
+static struct host *host_add(struct survey *survey)
 {
-    struct host *more = look->hosts;
+    struct host *more = survey->hosts;
 
-    if (look->count == look->room) {
-        more = realloc(more, (size_t)(2 * look->room + 8) * sizeof(*more));
+    if (survey->count == survey->room) {
+        more = realloc(more, (size_t)(2 * survey->room + 8) * sizeof(*more));
         if (!more) {
-            look->no_memory = true;
+            survey->no_memory = true;
             return NULL;
         }
-        look->hosts = more;
-        look->room = 2 * look->room + 8;
+        survey->hosts = more;
+        survey->room = 2 * survey->room + 8;
     }
-    more += look->count++;
+    more += survey->count++;
     *more = (struct host){
         .entry.rank = -1, .trip = (double)NAN, .offset = (double)NAN, .fd = -1};
     return more;
@@ -108,25 +108,25 @@ static void address_of(int fd, char *text, size_t bytes)
 
 /* ---- What hosts say -------------------------------------------------------------------- */
 
-static void refuse(struct look *look, int fd, const char *why)
+static void refuse(struct survey *survey, int fd, const char *why)
 {
     char address[64];
     struct host *host;
 
     address_of(fd, address, sizeof(address));
-    for (int i = 0; i < look->count; i++) /* a host tries several times */
-        if (look->hosts[i].entry.rank < 0 &&
-            strcmp(look->hosts[i].address, address) == 0 &&
-            strcmp(look->hosts[i].problem, why) == 0)
+    for (int i = 0; i < survey->count; i++) /* a host tries several times */
+        if (survey->hosts[i].entry.rank < 0 &&
+            strcmp(survey->hosts[i].address, address) == 0 &&
+            strcmp(survey->hosts[i].problem, why) == 0)
             return;
-    host = host_add(look);
+    host = host_add(survey);
     if (!host)
         return;
     memcpy(host->address, address, sizeof(address));
     problem(host, "%s", why);
 }
 
-static void send_plain(struct look *look, struct visitor *visitor,
+static void send_plain(struct survey *survey, struct caller *caller,
                        enum symm_relay_kind kind, symm_status status, const char *text)
 {
     struct symm_relay_message *message = symm__relay_message(kind, strlen(text));
@@ -135,24 +135,24 @@ static void send_plain(struct look *look, struct visitor *visitor,
         message->head.status = status;
         memcpy(message->data, text, strlen(text));
     }
-    if (!message || !symm__relay_link_send(&visitor->link, message))
-        look->no_memory = true;
+    if (!message || !symm__relay_link_send(&caller->link, message))
+        survey->no_memory = true;
     symm__relay_drop(message);
 }
 
-static void ask_clock(struct look *look, struct visitor *visitor)
+static void ask_clock(struct survey *survey, struct caller *caller)
 {
-    struct host *host = &look->hosts[visitor->host];
+    struct host *host = &survey->hosts[caller->host];
 
-    send_plain(look, visitor, SYMM_RELAY_PLACE, SYMM_OK, "");
+    send_plain(survey, caller, SYMM_RELAY_PLACE, SYMM_OK, "");
     host->sent = symm__now();
     host->clock = symm__check_clock();
 }
 
 /* False: its ranks are not ranks of the job that were missing. */
-static bool judge(struct look *look, struct host *host)
+static bool judge(struct survey *survey, struct host *host)
 {
-    const struct symm_check_entry *entry = &host->entry, *own = &look->check->mine;
+    const struct symm_check_entry *entry = &host->entry, *own = &survey->check->mine;
 
     if (entry->size != own->size)
         problem(host,
@@ -161,7 +161,7 @@ static bool judge(struct look *look, struct host *host)
                 entry->size, own->size);
     if (entry->rank < 0 || entry->rank >= own->size)
         problem(host, "it has rank %d of %d ranks", entry->rank, own->size);
-    for (struct host *other = look->hosts; other < host; other++)
+    for (struct host *other = survey->hosts; other < host; other++)
         if (other->entry.rank == entry->rank && entry->rank >= 0)
             problem(host,
                     "its rank %d has come from %s already: is another process of "
@@ -177,32 +177,32 @@ static bool judge(struct look *look, struct host *host)
     return true;
 }
 
-static bool take_entry(struct look *look, struct visitor *visitor,
+static bool take_entry(struct survey *survey, struct caller *caller,
                        const struct symm_relay_message *message)
 {
     struct host *host;
 
     if (message->head.bytes != sizeof(host->entry))
         return false;
-    host = host_add(look);
+    host = host_add(survey);
     if (!host)
         return false;
-    visitor->host = look->count - 1;
-    address_of(visitor->at.fd, host->address, sizeof(host->address));
+    caller->host = survey->count - 1;
+    address_of(caller->at.fd, host->address, sizeof(host->address));
     memcpy(&host->entry, message->data, sizeof(host->entry));
     host->entry.version[SYMM_CHECK_TEXT - 1] = '\0';
     symm__printable(host->entry.version, SYMM_CHECK_TEXT);
     symm__printable(host->entry.place.host.name, SYMM_HOST_NAME);
-    if (judge(look, host))
-        look->ranks += host->entry.local_size;
-    ask_clock(look, visitor);
+    if (judge(survey, host))
+        survey->ranks += host->entry.local_size;
+    ask_clock(survey, caller);
     return true;
 }
 
-static bool take_clock(struct look *look, struct visitor *visitor,
+static bool take_clock(struct survey *survey, struct caller *caller,
                        const struct symm_relay_message *message)
 {
-    struct host *host = &look->hosts[visitor->host];
+    struct host *host = &survey->hosts[caller->host];
     double trip = symm__now() - host->sent, clock;
 
     if (message->head.bytes != sizeof(clock) || host->pings >= PINGS)
@@ -213,15 +213,15 @@ static bool take_clock(struct look *look, struct visitor *visitor,
         host->offset = clock - (host->clock + trip / 2);
     }
     if (++host->pings < PINGS)
-        ask_clock(look, visitor);
+        ask_clock(survey, caller);
     return true;
 }
 
-static const char *move(struct look *look, struct visitor *visitor)
+static const char *move(struct survey *survey, struct caller *caller)
 {
     for (;;) {
         struct symm_relay_message *message;
-        enum symm_seqpacket wire = symm__relay_link_recv(&visitor->link, &message);
+        enum symm_seqpacket wire = symm__relay_link_recv(&caller->link, &message);
         bool good;
 
         if (wire == SYMM_SEQPACKET_AGAIN)
@@ -229,57 +229,57 @@ static const char *move(struct look *look, struct visitor *visitor)
         if (wire != SYMM_SEQPACKET_OK)
             return "";
         good = message->head.kind == SYMM_RELAY_JOIN &&
-               (visitor->host < 0 ? take_entry(look, visitor, message)
-                                  : take_clock(look, visitor, message));
+               (caller->host < 0 ? take_entry(survey, caller, message)
+                                 : take_clock(survey, caller, message));
         symm__relay_drop(message);
         if (!good)
             return "it did not say what symm-info would";
     }
-    if (symm__relay_link_flush(&visitor->link) == SYMM_SEQPACKET_ERROR)
+    if (symm__relay_link_flush(&caller->link) == SYMM_SEQPACKET_ERROR)
         return "";
-    visitor->at.events =
-        (short)(POLLIN | (symm__relay_link_owes(&visitor->link) ? POLLOUT : 0));
+    caller->at.events =
+        (short)(POLLIN | (symm__relay_link_owes(&caller->link) ? POLLOUT : 0));
     return NULL;
 }
 
 /* `hear` of struct symm_acceptor: a connection has sent something, or hung up. */
 static const char *hear(void *user, struct symm_guest *at)
 {
-    struct look *look = user;
-    struct visitor *visitor = (struct visitor *)at;
-    const struct symm_auth_protocol *protocol = &look->check->protocol;
+    struct survey *survey = user;
+    struct caller *caller = (struct caller *)at;
+    const struct symm_auth_protocol *protocol = &survey->check->protocol;
     uint8_t key[SYMM_SIPHASH_KEY];
 
-    if (visitor->open)
-        return move(look, visitor);
-    switch (symm__auth_hear(protocol, &visitor->auth, at->fd)) {
+    if (caller->open)
+        return move(survey, caller);
+    switch (symm__auth_hear(protocol, &caller->auth, at->fd)) {
     case SYMM_AUTH_WAIT:
         return NULL;
     case SYMM_AUTH_ASKED:
-        visitor->host = -1;
-        return symm__auth_answer(protocol, &visitor->auth, at->fd, 0, 0) ? NULL : "";
+        caller->host = -1;
+        return symm__auth_answer(protocol, &caller->auth, at->fd, 0, 0) ? NULL : "";
     case SYMM_AUTH_DONE:
         break;
     case SYMM_AUTH_VERSION:
-        refuse(look, at->fd,
+        refuse(survey, at->fd,
                "it has another version of libsymm than rank 0's host: "
                "install the same on all hosts");
         return "";
     case SYMM_AUTH_KEY:
-        refuse(look, at->fd,
+        refuse(survey, at->fd,
                "it does not know the job's secret: give all hosts the "
                "same SYMM_JOB_SECRET");
         return "";
     default: /* a stranger: nothing says that it is a host of the job */
         return "";
     }
-    symm__auth_key(protocol, &visitor->auth, key);
-    if (!symm__relay_link_open(&visitor->link, at->fd, key, false))
+    symm__auth_key(protocol, &caller->auth, key);
+    if (!symm__relay_link_open(&caller->link, at->fd, key, false))
         return "there is no memory for it";
-    visitor->open = true;
-    at->until = look->check->until + REACH_SECONDS + 2 * CLOSE_SECONDS;
-    symm__acceptor_spare(&look->acceptor, at, (int)ntohl(visitor->auth.first.from));
-    return move(look, visitor);
+    caller->open = true;
+    at->until = survey->check->until + REACH_SECONDS + 2 * CLOSE_SECONDS;
+    symm__acceptor_spare(&survey->acceptor, at, (int)ntohl(caller->auth.first.from));
+    return move(survey, caller);
 }
 
 static void ignore(void *user, const char *why, bool last)
@@ -291,45 +291,45 @@ static void ignore(void *user, const char *why, bool last)
 
 static void gone(void *user, struct symm_guest *at)
 {
-    struct look *look = user;
-    struct visitor *visitor = (struct visitor *)at;
+    struct survey *survey = user;
+    struct caller *caller = (struct caller *)at;
 
-    if (visitor->open && visitor->host >= 0 && look->hosts[visitor->host].pings < PINGS)
-        problem(&look->hosts[visitor->host], "it hung up during the check");
-    symm__relay_link_close(&visitor->link);
+    if (caller->open && caller->host >= 0 && survey->hosts[caller->host].pings < PINGS)
+        problem(&survey->hosts[caller->host], "it hung up during the check");
+    symm__relay_link_close(&caller->link);
 }
 
-/* ---- The look -------------------------------------------------------------------------- */
+/* ---- The survey -------------------------------------------------------------------------- */
 
-static bool is_complete(const struct look *look)
+static bool is_complete(const struct survey *survey)
 {
-    if (look->ranks < look->check->mine.size)
+    if (survey->ranks < survey->check->mine.size)
         return false;
-    for (int i = 1; i < look->count; i++)
-        if (look->hosts[i].entry.rank >= 0 && look->hosts[i].pings < PINGS &&
-            !look->hosts[i].problem[0])
+    for (int i = 1; i < survey->count; i++)
+        if (survey->hosts[i].entry.rank >= 0 && survey->hosts[i].pings < PINGS &&
+            !survey->hosts[i].problem[0])
             return false;
     return true;
 }
 
-static void serve(struct look *look, struct pollfd *polls, double until)
+static void serve(struct survey *survey, struct pollfd *polls, double until)
 {
-    size_t count = symm__acceptor_watch(&look->acceptor, polls);
-    double due = symm__acceptor_due(&look->acceptor);
+    size_t count = symm__acceptor_watch(&survey->acceptor, polls);
+    double due = symm__acceptor_due(&survey->acceptor);
     struct timespec span = symm__timespec((due < until ? due : until) - symm__now());
 
     if (ppoll(polls, (nfds_t)count, &span, NULL) >= 0)
-        (void)symm__acceptor_serve(&look->acceptor, polls, count);
+        (void)symm__acceptor_serve(&survey->acceptor, polls, count);
 }
 
 /* Connects to where the hosts' relays would listen, to all at once. */
-static void reach(struct look *look)
+static void reach(struct survey *survey)
 {
     double until = symm__now() + REACH_SECONDS;
     int waiting = 0;
 
-    for (int i = 0; i < look->count; i++) {
-        struct host *host = &look->hosts[i];
+    for (int i = 0; i < survey->count; i++) {
+        struct host *host = &survey->hosts[i];
         const struct symm_address at = symm__host_address(&host->entry.place);
 
         if (host->entry.rank < 0 || host->problem[0])
@@ -343,8 +343,8 @@ static void reach(struct look *look)
     }
     do {
         waiting = 0;
-        for (int i = 0; i < look->count; i++) {
-            struct host *host = &look->hosts[i];
+        for (int i = 0; i < survey->count; i++) {
+            struct host *host = &survey->hosts[i];
             struct pollfd at = {.fd = host->fd, .events = POLLOUT};
             const struct symm_address place = symm__host_address(&host->entry.place);
             bool late = symm__now() >= until;
@@ -375,26 +375,27 @@ static void reach(struct look *look)
 
 /* Adds the hosts that have not come. Their lowest ranks are known if all hosts have equally many
  * ranks, in order. */
-static void add_missing(struct look *look)
+static void add_missing(struct survey *survey)
 {
-    const struct symm_check_entry *own = &look->check->mine;
-    int each = own->local_size, came = look->count, missing = own->size - look->ranks;
+    const struct symm_check_entry *own = &survey->check->mine;
+    int each = own->local_size, came = survey->count,
+        missing = own->size - survey->ranks;
     bool regular = own->size % each == 0;
-    double seconds = symm__now() - look->check->start;
+    double seconds = symm__now() - survey->check->start;
     struct host *host;
 
     for (int i = 0; i < came; i++)
-        regular = regular && (look->hosts[i].entry.rank < 0 ||
-                              (look->hosts[i].entry.local_size == each &&
-                               look->hosts[i].entry.rank % each == 0));
+        regular = regular && (survey->hosts[i].entry.rank < 0 ||
+                              (survey->hosts[i].entry.local_size == each &&
+                               survey->hosts[i].entry.rank % each == 0));
     if (missing <= 0)
         return;
     for (int r = 0; regular && r < own->size; r += each) {
         bool here = false;
 
         for (int i = 0; i < came; i++)
-            here = here || look->hosts[i].entry.rank == r;
-        host = here ? NULL : host_add(look);
+            here = here || survey->hosts[i].entry.rank == r;
+        host = here ? NULL : host_add(survey);
         if (!host)
             continue;
         host->entry.rank = r;
@@ -404,7 +405,7 @@ static void add_missing(struct look *look)
                 "does it not reach rank 0's host (it says so itself)?",
                 seconds);
     }
-    host = regular ? NULL : host_add(look);
+    host = regular ? NULL : host_add(survey);
     if (host)
         problem(host,
                 "hosts with %d of the job's %d ranks have not come within %.3g s: "
@@ -413,10 +414,10 @@ static void add_missing(struct look *look)
                 missing, own->size, seconds);
 }
 
-static void find_faults(struct look *look)
+static void find_faults(struct survey *survey)
 {
-    for (int i = 1; i < look->count; i++) {
-        struct host *host = &look->hosts[i];
+    for (int i = 1; i < survey->count; i++) {
+        struct host *host = &survey->hosts[i];
 
         if (host->entry.rank < 0 || host->problem[0])
             continue;
@@ -428,8 +429,8 @@ static void find_faults(struct look *look)
                     "logs and traces do not compare: let NTP or PTP set both",
                     fabs(host->offset), host->offset > 0 ? "ahead of" : "behind");
     }
-    reach(look);
-    add_missing(look);
+    reach(survey);
+    add_missing(survey);
 }
 
 static void report(const struct host *host,
@@ -460,90 +461,90 @@ static int host_compare(const void *a, const void *b)
 }
 
 /* Sends the verdict to all hosts that are connected. */
-static void tell(struct look *look, struct pollfd *polls, int bad)
+static void tell(struct survey *survey, struct pollfd *polls, int bad)
 {
     double until = symm__now() + CLOSE_SECONDS;
     bool owes = true;
 
-    for (size_t i = 0; i < look->acceptor.count; i++) {
-        struct visitor *visitor = (struct visitor *)look->acceptor.guests[i];
+    for (size_t i = 0; i < survey->acceptor.count; i++) {
+        struct caller *caller = (struct caller *)survey->acceptor.guests[i];
         char text[400];
 
-        if (!visitor->open || visitor->at.fd < 0 || visitor->host < 0)
+        if (!caller->open || caller->at.fd < 0 || caller->host < 0)
             continue;
-        if (look->hosts[visitor->host].problem[0])
+        if (survey->hosts[caller->host].problem[0])
             snprintf(text, sizeof(text), "rank 0 says of this host: %s",
-                     look->hosts[visitor->host].problem);
+                     survey->hosts[caller->host].problem);
         else
             snprintf(text, sizeof(text),
                      "%d host%s a problem, of which rank 0 tells; this one is good",
                      bad, bad == 1 ? " has" : "s have");
-        send_plain(look, visitor, SYMM_RELAY_TABLE, bad ? SYMM_ERR_JOB : SYMM_OK,
+        send_plain(survey, caller, SYMM_RELAY_TABLE, bad ? SYMM_ERR_JOB : SYMM_OK,
                    bad ? text : "");
-        (void)symm__relay_link_flush(&visitor->link);
+        (void)symm__relay_link_flush(&caller->link);
     }
     while (owes && symm__now() < until) { /* they hang up once they have it */
         owes = false;
-        for (size_t i = 0; i < look->acceptor.count; i++) {
-            const struct visitor *visitor =
-                (const struct visitor *)look->acceptor.guests[i];
+        for (size_t i = 0; i < survey->acceptor.count; i++) {
+            const struct caller *caller =
+                (const struct caller *)survey->acceptor.guests[i];
 
-            owes = owes || (visitor->open && visitor->at.fd >= 0);
+            owes = owes || (caller->open && caller->at.fd >= 0);
         }
         if (owes)
-            serve(look, polls, symm__now() + 0.05);
+            serve(survey, polls, symm__now() + 0.05);
     }
 }
 
-static bool look_open(struct look *look, int listener)
+static bool survey_open(struct survey *survey, int listener)
 {
-    struct host *own = host_add(look);
+    struct host *own = host_add(survey);
 
     if (!own)
         return false;
-    own->entry = look->check->mine;
+    own->entry = survey->check->mine;
     own->pings = PINGS;
     own->trip = own->offset = 0;
     snprintf(own->address, sizeof(own->address), "%s", "this host");
-    look->ranks = own->entry.local_size;
-    look->acceptor = (struct symm_acceptor){.listener = listener,
-                                            .most = GUESTS_MAX,
-                                            .guest_bytes = sizeof(struct visitor),
-                                            .seconds = GUEST_SECONDS,
-                                            .hear = hear,
-                                            .refused = ignore,
-                                            .gone = gone,
-                                            .user = look};
-    return listener < 0 || symm__acceptor_open(&look->acceptor);
+    survey->ranks = own->entry.local_size;
+    survey->acceptor = (struct symm_acceptor){.listener = listener,
+                                              .most = GUESTS_MAX,
+                                              .guest_bytes = sizeof(struct caller),
+                                              .seconds = GUEST_SECONDS,
+                                              .hear = hear,
+                                              .refused = ignore,
+                                              .gone = gone,
+                                              .user = survey};
+    return listener < 0 || symm__acceptor_open(&survey->acceptor);
 }
 
 symm_status symm__check_all(const struct symm_check *check, int listener,
                             void (*each)(void *arg, const symm_host_report *host),
                             void *arg)
 {
-    struct look look = {.check = check};
+    struct survey survey = {.check = check};
     struct pollfd *polls = calloc(GUESTS_MAX + 1, sizeof(*polls));
     int bad = 0;
 
-    if (!polls || !look_open(&look, listener))
-        look.no_memory = true;
-    while (!look.no_memory && !is_complete(&look) && symm__now() < check->until)
-        serve(&look, polls, check->until);
-    if (!look.no_memory)
-        find_faults(&look);
-    for (int i = 0; i < look.count; i++)
-        bad += look.hosts[i].problem[0] != '\0';
-    if (!look.no_memory)
-        tell(&look, polls, bad);
-    symm__acceptor_close(&look.acceptor);
-    if (!look.no_memory) {
-        qsort(look.hosts, (size_t)look.count, sizeof(*look.hosts), host_compare);
-        for (int i = 0; i < look.count; i++)
-            report(&look.hosts[i], each, arg);
+    if (!polls || !survey_open(&survey, listener))
+        survey.no_memory = true;
+    while (!survey.no_memory && !is_complete(&survey) && symm__now() < check->until)
+        serve(&survey, polls, check->until);
+    if (!survey.no_memory)
+        find_faults(&survey);
+    for (int i = 0; i < survey.count; i++)
+        bad += survey.hosts[i].problem[0] != '\0';
+    if (!survey.no_memory)
+        tell(&survey, polls, bad);
+    symm__acceptor_close(&survey.acceptor);
+    if (!survey.no_memory) {
+        qsort(survey.hosts, (size_t)survey.count, sizeof(*survey.hosts), host_compare);
+        for (int i = 0; i < survey.count; i++)
+            report(&survey.hosts[i], each, arg);
     }
-    free(look.hosts);
+    free(survey.hosts);
     free(polls);
-    if (look.no_memory)
+    if (survey.no_memory)
         return symm__fail(SYMM_ERR_NOMEM, "no memory to check the job's hosts");
     return bad == 0 ? SYMM_OK
                     : symm__fail(SYMM_ERR_JOB, "%d host%s a problem", bad,
