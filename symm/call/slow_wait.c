@@ -33,17 +33,18 @@
 #define SLICE_SECONDS   0.001 /* the longest sleep: bounds a missed wake */
 #define CROSSED_SECONDS 0.005 /* before a wait is shown to ranks in other teams */
 #define TURNS_A_SCAN    16    /* yields between two polls of all peers */
-#define NEWS_SECONDS    0.1 /* for news of a death on another host, why a rank has left */
+#define NEWS_SECONDS                                                                   \
+    0.1 /* for news of a death elsewhere, because of which a rank has left */
 
 /* One wait whose word has not arrived yet. */
-struct stall {
+struct slow_wait {
     symm_team *team;
     const struct symm_args *args; /* NULL: a one-sided signal */
     struct symm_state *state;     /* NULL: a one-sided signal */
     struct symm_backoff wait;     /* for its word */
     int signal;                   /* of a one-sided wait, with its site's name */
     const char *site;
-    bool shown;                    /* the control page's `waiting` is set */
+    bool shown;  /* the control page's `waiting` is set */
     double left; /* when a member was first seen to have finalized; 0: none was */
     struct symm_control_wait seen; /* as tools see it */
 };
@@ -78,10 +79,10 @@ static void sleep_on(const struct symm_backoff *wait, uint64_t seen, double seco
 
 /* ---- What a rank is doing, in words ------------------------------------------------- */
 
-static symm_status report_mismatch(const struct stall *stall, int member)
+static symm_status report_mismatch(const struct slow_wait *slow, int member)
 {
-    symm_team *team = stall->team;
-    struct symm_state *state = stall->state;
+    symm_team *team = slow->team;
+    struct symm_state *state = slow->state;
     const struct symm_slot *slot = &state->slots[member][state->epoch & 1];
     char mine[176], theirs[176];
     struct symm_site site;
@@ -93,27 +94,27 @@ static symm_status report_mismatch(const struct stall *stall, int member)
         "make the same calls in the same order",
         team->world_rank[member],
         symm__site_text(&site, state->epoch, theirs, sizeof(theirs)), team->ctx->rank,
-        symm__site_text(&stall->args->site, state->epoch, mine, sizeof(mine)));
+        symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine)));
 }
 
 /* Fails the wait because a member has ended, so that the awaited one does not arrive. */
-static symm_status report_dead(const struct stall *stall, int member, int awaited,
+static symm_status report_dead(const struct slow_wait *slow, int member, int awaited,
                                symm_status status, const char *why)
 {
-    symm_team *team = stall->team;
+    symm_team *team = slow->team;
     char mine[176], name[64], what[40] = "it";
 
-    if (!stall->state)
-        snprintf(what, sizeof(what), "its signal %d", stall->signal);
-    if (member != awaited && stall->state)
+    if (!slow->state)
+        snprintf(what, sizeof(what), "its signal %d", slow->signal);
+    if (member != awaited && slow->state)
         snprintf(what, sizeof(what), "rank %d", team->world_rank[awaited]);
     else if (member != awaited)
         snprintf(what, sizeof(what), "rank %d's signal %d", team->world_rank[awaited],
-                 stall->signal);
-    if (stall->state)
-        symm__site_text(&stall->args->site, stall->state->epoch, mine, sizeof(mine));
+                 slow->signal);
+    if (slow->state)
+        symm__site_text(&slow->args->site, slow->state->epoch, mine, sizeof(mine));
     else
-        symm__site_name_text(stall->site, mine, sizeof(mine));
+        symm__site_name_text(slow->site, mine, sizeof(mine));
     return symm__team_fail(team, status,
                            "rank %d %s while rank %d waited for %s at %s of %s",
                            team->world_rank[member], why, team->ctx->rank, what, mine,
@@ -123,62 +124,62 @@ static symm_status report_dead(const struct stall *stall, int member, int awaite
 /* Fails the wait because a member has finalized. It may have finalized because another one died:
  * then that one is named. Its death is visible here, since the member had finalized before this
  * poll. */
-static symm_status report_left(const struct stall *stall, int member,
+static symm_status report_left(const struct slow_wait *slow, int member,
                                symm_status status, const char *why)
 {
     const char *how;
     int dead = -1;
-    symm_status death = symm__team_death(stall->team, &dead, &how);
+    symm_status death = symm__team_death(slow->team, &dead, &how);
 
-    return death == SYMM_OK ? report_dead(stall, member, member, status, why)
-                            : report_dead(stall, dead, member, death, how);
+    return death == SYMM_OK ? report_dead(slow, member, member, status, why)
+                            : report_dead(slow, dead, member, death, how);
 }
 
 /* ---- One poll of all peers ---------------------------------------------------------- */
 
-static bool has_arrived(const struct stall *stall, int member, uint64_t *value)
+static bool has_arrived(const struct slow_wait *slow, int member, uint64_t *value)
 {
-    const struct symm_state *state = stall->state;
+    const struct symm_state *state = slow->state;
 
     *value = symm_device_word_load(&state->slots[member][state->epoch & 1].word);
-    return *value == symm_device_word(stall->args->site.tag, state->epoch);
+    return *value == symm_device_word(slow->args->site.tag, state->epoch);
 }
 
 /* Checks a peer that has not arrived: is it at another site, failed, dead? One that has finalized
  * counts only if `finished`. */
-static symm_status look_at(const struct stall *stall, int member, bool finished)
+static symm_status look_at(const struct slow_wait *slow, int member, bool finished)
 {
-    symm_team *team = stall->team;
+    symm_team *team = slow->team;
     int rank = team->world_rank[member];
     const uint32_t *live = &symm__near_control(team->ctx, rank)->live;
     const char *why;
     symm_status status;
     uint64_t value;
 
-    if (has_arrived(stall, member, &value))
+    if (has_arrived(slow, member, &value))
         return SYMM_OK;
-    if ((uint32_t)value == stall->state->epoch && value >> 32 != 0)
-        return report_mismatch(stall, member);
+    if ((uint32_t)value == slow->state->epoch && value >> 32 != 0)
+        return report_mismatch(slow, member);
     status = symm__team_record_of(team, member);
     if (status != SYMM_OK)
         return status;
     status = (finished ? symm__process_check : symm__process_died)(
         symm__process(team->ctx, rank), live, &why);
     /* The peer may have arrived, or recorded a failure, before it ended. */
-    if (status == SYMM_OK || has_arrived(stall, member, &value))
+    if (status == SYMM_OK || has_arrived(slow, member, &value))
         return SYMM_OK;
     if (symm__team_record_of(team, member) != SYMM_OK)
         return symm__team_failed(team);
     if (symm__process_finished(live))
-        return report_left(stall, member, status, why);
-    return report_dead(stall, member, member, status, why);
+        return report_left(slow, member, status, why);
+    return report_dead(slow, member, member, status, why);
 }
 
 /* Finds two ranks that each block on the default stream in a team of both, whose call the other
  * has not made: neither can ever go on. */
-static symm_status look_for_crossing(const struct stall *stall, int member)
+static symm_status look_for_crossing(const struct slow_wait *slow, int member)
 {
-    symm_team *team = stall->team, *other = NULL;
+    symm_team *team = slow->team, *other = NULL;
     symm_ctx *ctx = team->ctx;
     int rank = team->world_rank[member];
     /* acquire: pairs with the release in show; only the value itself is used */
@@ -190,7 +191,7 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
     if (theirs == 0 || (uint32_t)(theirs >> 32) == team->uid)
         return SYMM_OK;
     /* A peer that has arrived and gone on to its next call does not hold this rank up. */
-    if (has_arrived(stall, member, &value) || pthread_mutex_trylock(&ctx->lock) != 0)
+    if (has_arrived(slow, member, &value) || pthread_mutex_trylock(&ctx->lock) != 0)
         return SYMM_OK;
     for (int s = 0; s < SYMM_MAX_TEAMS; s++)
         if (ctx->teams[s] && ctx->teams[s]->uid == (uint32_t)(theirs >> 32))
@@ -206,7 +207,7 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
         "must make their calls on the default stream in the same order",
         rank, ctx->rank, symm__team_name(other, other_name, sizeof(other_name)),
         symm__team_name(team, name, sizeof(name)),
-        symm__site_text(&stall->args->site, stall->state->epoch, mine, sizeof(mine)));
+        symm__site_text(&slow->args->site, slow->state->epoch, mine, sizeof(mine)));
     symm__team_fail(team, SYMM_ERR_MISMATCH, "%s", other->failure);
     /* only now: the lock keeps the other team alive */
     pthread_mutex_unlock(&ctx->lock);
@@ -214,13 +215,13 @@ static symm_status look_for_crossing(const struct stall *stall, int member)
 }
 
 /* A peer that has finalized and had not arrived; -1: none. */
-static int find_finished(const struct stall *stall)
+static int find_finished(const struct slow_wait *slow)
 {
-    const symm_team *team = stall->team;
+    const symm_team *team = slow->team;
     uint64_t value;
 
     for (int m = 0; m < team->size; m++)
-        if (m != stall->state->rank && !has_arrived(stall, m, &value) &&
+        if (m != slow->state->rank && !has_arrived(slow, m, &value) &&
             symm__process_finished(
                 &symm__near_control(team->ctx, team->world_rank[m])->live))
             return m;
@@ -229,80 +230,80 @@ static int find_finished(const struct stall *stall)
 
 /* The rank has finalized, perhaps because of a death on another host, of which the relays' news may
  * come later than what is seen in memory. */
-static bool may_be_told(struct stall *stall)
+static bool may_be_told(struct slow_wait *slow)
 {
-    if (!stall->team->outer)
+    if (!slow->team->outer)
         return false;
-    if (stall->left == 0)
-        stall->left = symm__now();
-    return symm__now() - stall->left < NEWS_SECONDS;
+    if (slow->left == 0)
+        slow->left = symm__now();
+    return symm__now() - slow->left < NEWS_SECONDS;
 }
 
-static symm_status look_at_all(struct stall *stall)
+static symm_status look_at_all(struct slow_wait *slow)
 {
     /* Before the poll of all others: if that peer finalized because another rank died, the poll
      * finds the death. */
-    const int finished = find_finished(stall);
+    const int finished = find_finished(slow);
 
     /* Other hosts report a failure of the outer team, with which this local team fails too. */
-    if (stall->team->outer)
-        (void)symm__far_poll(stall->team->outer);
-    if (__atomic_load_n(&stall->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
-        return symm__team_failed(stall->team); /* or by another stream's call */
-    for (int m = 0; m < stall->team->size; m++) {
+    if (slow->team->outer)
+        (void)symm__far_poll(slow->team->outer);
+    if (__atomic_load_n(&slow->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK)
+        return symm__team_failed(slow->team); /* or by another stream's call */
+    for (int m = 0; m < slow->team->size; m++) {
         symm_status status = SYMM_OK;
 
-        if (m == stall->state->rank)
+        if (m == slow->state->rank)
             continue;
-        status = look_at(stall, m, false);
-        if (status == SYMM_OK && stall->shown)
-            status = look_for_crossing(stall, m);
+        status = look_at(slow, m, false);
+        if (status == SYMM_OK && slow->shown)
+            status = look_for_crossing(slow, m);
         if (status != SYMM_OK)
             return status;
     }
-    return finished < 0 || may_be_told(stall) ? SYMM_OK
-                                              : look_at(stall, finished, true);
+    return finished < 0 || may_be_told(slow) ? SYMM_OK : look_at(slow, finished, true);
 }
 
 /* ---- Deadline ------------------------------------------------------------------------ */
 
 /* World ranks of the members that have not arrived; *one: the last of them, a member. */
-static int find_missing(const struct stall *stall, int missing[SYMM_MAX_LOCAL_RANKS],
+static int find_missing(const struct slow_wait *slow, int missing[SYMM_MAX_LOCAL_RANKS],
                         int *one)
 {
     int count = 0;
     uint64_t value;
 
-    for (int m = 0; m < stall->team->size; m++) {
-        if (m == stall->state->rank || has_arrived(stall, m, &value))
+    for (int m = 0; m < slow->team->size; m++) {
+        if (m == slow->state->rank || has_arrived(slow, m, &value))
             continue;
         *one = m;
-        missing[count++] = stall->team->world_rank[m];
+        missing[count++] = slow->team->world_rank[m];
     }
     return count;
 }
 
 /* "rank 2 and rank 5": the members that have not arrived. Returns their number. */
-static int list_missing(const struct stall *stall, char *text, size_t bytes, int *one)
+static int list_missing(const struct slow_wait *slow, char *text, size_t bytes,
+                        int *one)
 {
     int missing[SYMM_MAX_LOCAL_RANKS];
-    const int count = find_missing(stall, missing, one);
+    const int count = find_missing(slow, missing, one);
 
     symm__ranks_text(missing, count, text, bytes);
     return count;
 }
 
-static symm_status report_timeout(const struct stall *stall)
+static symm_status report_timeout(const struct slow_wait *slow)
 {
-    symm_team *team = stall->team;
-    const struct symm_state *state = stall->state;
+    symm_team *team = slow->team;
+    const struct symm_state *state = slow->state;
     char missing[96], mine[150], last[150];
     struct symm_site site = {0};
     uint32_t before = state->epoch - 1;
     uint64_t value;
     int one = state->rank;
 
-    if (list_missing(stall, missing, sizeof(missing), &one) == 0)
+    if (list_missing(slow, missing, sizeof(missing), &one) == 0)
         return SYMM_OK; /* it arrived at the last moment */
     value = symm_device_word_load(&state->slots[one][before & 1].word);
     if ((uint32_t)value == before && value >> 32 != 0)
@@ -314,8 +315,8 @@ static symm_status report_timeout(const struct stall *stall)
         "%s did not arrive at %s within %g s; rank %d was last at %s; if it is only "
         "slow, "
         "raise the timeout (SYMM_TIMEOUT)",
-        missing, symm__site_text(&stall->args->site, state->epoch, mine, sizeof(mine)),
-        stall->wait.timeout, team->world_rank[one],
+        missing, symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine)),
+        slow->wait.timeout, team->world_rank[one],
         site.tag ? symm__site_text(&site, before, last, sizeof(last))
                  : "no site of this channel");
 }
@@ -323,57 +324,57 @@ static symm_status report_timeout(const struct stall *stall)
 /* ---- The wait ------------------------------------------------------------------------- */
 
 /* Shows where this rank waits, for ranks that wait for it elsewhere. */
-static void show(struct stall *stall)
+static void show(struct slow_wait *slow)
 {
-    struct symm_ctx *ctx = stall->team->ctx;
-    const struct symm_team_channel *channel = stall->state->owner;
+    struct symm_ctx *ctx = slow->team->ctx;
+    const struct symm_team_channel *channel = slow->state->owner;
 
-    if (channel->index != 0 || stall->shown)
+    if (channel->index != 0 || slow->shown)
         return;
     __atomic_store_n(&symm__own_control(ctx)->waiting,
-                     (uint64_t)stall->team->uid << 32 | stall->state->epoch,
+                     (uint64_t)slow->team->uid << 32 | slow->state->epoch,
                      __ATOMIC_RELEASE);
-    stall->shown = true;
+    slow->shown = true;
 }
 
-static void show_tools(struct stall *stall)
+static void show_tools(struct slow_wait *slow)
 {
-    const struct symm_site *site = &stall->args->site;
-    const struct symm_team_channel *channel = stall->state->owner;
+    const struct symm_site *site = &slow->args->site;
+    const struct symm_team_channel *channel = slow->state->owner;
     int missing[SYMM_MAX_LOCAL_RANKS], one;
 
-    if (!stall->seen.shown)
-        stall->seen = (struct symm_control_wait){
-            .sight = stall->team->ctx->sight,
+    if (!slow->seen.shown)
+        slow->seen = (struct symm_control_wait){
+            .sight = slow->team->ctx->sight,
             .what = {.op = symm__kind_name((enum symm_kind)site->kind),
                      .name = site->name,
-                     .team_uid = stall->team->uid,
+                     .team_uid = slow->team->uid,
                      .channel = (uint32_t)channel->index,
-                     .bytes = stall->args->bytes,
-                     .since = stall->wait.begin,
+                     .bytes = slow->args->bytes,
+                     .since = slow->wait.begin,
                      .from = channel->shown},
-            .step = stall->state->epoch};
-    symm__control_wait_for(&stall->seen, missing, find_missing(stall, missing, &one));
+            .step = slow->state->epoch};
+    symm__control_wait_for(&slow->seen, missing, find_missing(slow, missing, &one));
 }
 
-static void show_tools_signal(struct stall *stall, int peer, uint32_t count)
+static void show_tools_signal(struct slow_wait *slow, int peer, uint32_t count)
 {
-    if (!stall->seen.shown)
-        stall->seen = (struct symm_control_wait){.sight = stall->team->ctx->sight,
-                                                 .what = {.op = "signal_wait",
-                                                          .name = stall->site,
-                                                          .team_uid = stall->team->uid,
-                                                          .channel = SYMM_SIGHT_PAIRS,
-                                                          .since = stall->wait.begin},
-                                                 .step = count};
-    symm__control_wait_for(&stall->seen, &stall->team->world_rank[peer], 1);
+    if (!slow->seen.shown)
+        slow->seen = (struct symm_control_wait){.sight = slow->team->ctx->sight,
+                                                .what = {.op = "signal_wait",
+                                                         .name = slow->site,
+                                                         .team_uid = slow->team->uid,
+                                                         .channel = SYMM_SIGHT_PAIRS,
+                                                         .since = slow->wait.begin},
+                                                .step = count};
+    symm__control_wait_for(&slow->seen, &slow->team->world_rank[peer], 1);
 }
 
-static void unshow(const struct stall *stall)
+static void unshow(const struct slow_wait *slow)
 {
-    struct symm_ctx *ctx = stall->team->ctx;
+    struct symm_ctx *ctx = slow->team->ctx;
 
-    if (stall->shown)
+    if (slow->shown)
         __atomic_store_n(&symm__own_control(ctx)->waiting, 0, __ATOMIC_RELEASE);
 }
 
@@ -410,7 +411,7 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
 {
     struct symm_team_channel *channel = state->owner;
     const uint64_t expected = symm_device_word(args->site.tag, state->epoch);
-    struct stall stall = {
+    struct slow_wait slow = {
         .team = channel->team,
         .args = args,
         .state = state,
@@ -424,23 +425,23 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
     if (!channel->waits_slowly)
         channel->slow_since = symm__now();
     channel->waits_slowly = true;
-    stall.wait.begin = channel->slow_since;
-    while ((seen = symm_device_word_load(stall.wait.word)) != expected) {
-        if (!symm__back_off(&stall.wait, seen))
+    slow.wait.begin = channel->slow_since;
+    while ((seen = symm_device_word_load(slow.wait.word)) != expected) {
+        if (!symm__back_off(&slow.wait, seen))
             continue;
-        if (stall.wait.elapsed >= CROSSED_SECONDS) {
-            show(&stall);
-            show_tools(&stall);
+        if (slow.wait.elapsed >= CROSSED_SECONDS) {
+            show(&slow);
+            show_tools(&slow);
         }
-        status = look_at_all(&stall);
-        if (status == SYMM_OK && stall.wait.elapsed >= stall.wait.timeout)
-            status = report_timeout(&stall);
+        status = look_at_all(&slow);
+        if (status == SYMM_OK && slow.wait.elapsed >= slow.wait.timeout)
+            status = report_timeout(&slow);
         if (status != SYMM_OK)
             break;
     }
-    unshow(&stall);
-    if (stall.seen.shown) {
-        symm__control_wait_end(&stall.seen);
+    unshow(&slow);
+    if (slow.seen.shown) {
+        symm__control_wait_end(&slow.seen);
         channel->shown = symm__now();
     }
     if (status != SYMM_OK)
@@ -464,9 +465,9 @@ static symm_status look_at_records(symm_team *team)
 
 /* Whether the team has failed, or the rank that raises the signal is dead. The signal's word is
  * read last: a signal that was raised before the failure still counts. */
-static symm_status signal_look(const struct stall *stall, int peer, uint32_t count)
+static symm_status signal_look(const struct slow_wait *slow, int peer, uint32_t count)
 {
-    symm_team *team = stall->team;
+    symm_team *team = slow->team;
     int rank = team->world_rank[peer];
     const char *why = NULL;
     symm_status status = symm__team_failed(team);
@@ -478,15 +479,15 @@ static symm_status signal_look(const struct stall *stall, int peer, uint32_t cou
         status = symm__process_check(symm__process(team->ctx, rank),
                                      &symm__near_control(team->ctx, rank)->live, &why);
     if (status == SYMM_OK ||
-        symm_device_epoch_reached((uint32_t)symm_device_word_load(stall->wait.word),
+        symm_device_epoch_reached((uint32_t)symm_device_word_load(slow->wait.word),
                                   count))
         return SYMM_OK;
     /* The peer may have recorded a failure before it ended. */
     if (!why || symm__team_record_of(team, peer) != SYMM_OK)
         return symm__team_failed(team);
     if (symm__process_finished(&symm__near_control(team->ctx, rank)->live))
-        return report_left(stall, peer, status, why);
-    return report_dead(stall, peer, peer, status, why);
+        return report_left(slow, peer, status, why);
+    return report_dead(slow, peer, peer, status, why);
 }
 
 static symm_status signal_check(symm_team *team, int peer, int signal, uint64_t seen,
@@ -507,7 +508,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
                               uint32_t tag, const char *site, double timeout)
 {
     struct symm_pad *pad = team->pad[team->local_rank];
-    struct stall stall = {
+    struct slow_wait slow = {
         .team = team,
         .wait = {.word = &pad->signals[symm__team_place(team, peer)][signal],
                  .wake = &pad->wake[SYMM_HOST_CHANNELS],
@@ -520,21 +521,21 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
 
     /* acquire: pairs with the release in the sender's signal: what it put is visible */
     for (uint32_t polls = 0; polls < team->ctx->spin; polls++) {
-        seen = symm_device_word_load(stall.wait.word);
+        seen = symm_device_word_load(slow.wait.word);
         if (symm_device_epoch_reached((uint32_t)seen, count))
             return signal_check(team, peer, signal, seen, count, tag, site);
         symm_device_pause();
     }
-    stall.wait.begin = symm__now();
+    slow.wait.begin = symm__now();
     while (!symm_device_epoch_reached(
-        (uint32_t)(seen = symm_device_word_load(stall.wait.word)), count)) {
-        if (!symm__back_off(&stall.wait, seen))
+        (uint32_t)(seen = symm_device_word_load(slow.wait.word)), count)) {
+        if (!symm__back_off(&slow.wait, seen))
             continue;
-        if (stall.wait.elapsed >= CROSSED_SECONDS)
-            show_tools_signal(&stall, peer, count);
-        status = signal_look(&stall, peer, count);
-        if (status == SYMM_OK && stall.wait.elapsed >= timeout &&
-            !symm_device_epoch_reached((uint32_t)symm_device_word_load(stall.wait.word),
+        if (slow.wait.elapsed >= CROSSED_SECONDS)
+            show_tools_signal(&slow, peer, count);
+        status = signal_look(&slow, peer, count);
+        if (status == SYMM_OK && slow.wait.elapsed >= timeout &&
+            !symm_device_epoch_reached((uint32_t)symm_device_word_load(slow.wait.word),
                                        count))
             status = symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                      "rank %d did not raise signal %d for the %u-th "
@@ -546,7 +547,7 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
         if (status != SYMM_OK)
             break;
     }
-    symm__control_wait_end(&stall.seen);
+    symm__control_wait_end(&slow.seen);
     if (status != SYMM_OK)
         return status;
     return signal_check(team, peer, signal, seen, count, tag, site);
