@@ -446,7 +446,7 @@ static void run_setup(const struct setup *setup)
 
 SETUP(alone_retries, .ranks = 1, .retries = true)
 SETUP(alone_forever, .ranks = 1, .forever = true)
-SETUP(joiner_once, .ranks = 2, .armed = 1)
+SETUP(joining_once, .ranks = 2, .armed = 1)
 SETUP(thread_once, .ranks = 2, .armed = 1, .threads = true)
 
 int main(void)
@@ -454,7 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_retries),
         cmocka_unit_test(alone_forever),
-        cmocka_unit_test(joiner_once),
+        cmocka_unit_test(joining_once),
         cmocka_unit_test(thread_once),
     };
     harness_clear_environment();

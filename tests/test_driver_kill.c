@@ -209,7 +209,7 @@ static const struct kill_phase phases[] = {
     {"an engine", KILL_RUNNING, KILL_ENGINE, 0.05, engine_once, NULL},
     {"shrink", KILL_RUNNING, KILL_PLAIN, 0.3, shrink_once, NULL},
     {"finalize", KILL_FINALIZE, KILL_BOTH, 0, NULL, NULL},
-    {"finalize, before goodbye", KILL_FINALIZE, KILL_PLAIN, 0, NULL, hold},
+    {"finalize, before final arrivals", KILL_FINALIZE, KILL_PLAIN, 0, NULL, hold},
 };
 
 static bool has_engine(void)

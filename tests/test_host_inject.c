@@ -432,14 +432,14 @@ static void run_setup(const struct setup *setup)
         run_setup(&setup);                                                             \
     }
 
-SETUP(joiner_once, INJECT_ONCE, .ranks = 2, .armed = 1)
-SETUP(joiner_forever, INJECT_FOREVER, .ranks = 2, .armed = 1)
-SETUP(joiner_retries, INJECT_AGAIN, .ranks = 2, .armed = 1, .retries = true)
-SETUP(joiner_interrupted, INJECT_INTERRUPT, .ranks = 2, .armed = 1)
-SETUP(joiner_storm, INJECT_STORM, .ranks = 2, .armed = 1)
-SETUP(hub_once, INJECT_ONCE, .ranks = 3, .armed = 0)
-SETUP(hub_forever, INJECT_FOREVER, .ranks = 3, .armed = 0, .brief = true)
-SETUP(hub_storm, INJECT_STORM, .ranks = 3, .armed = 0)
+SETUP(joining_once, INJECT_ONCE, .ranks = 2, .armed = 1)
+SETUP(joining_forever, INJECT_FOREVER, .ranks = 2, .armed = 1)
+SETUP(joining_retries, INJECT_AGAIN, .ranks = 2, .armed = 1, .retries = true)
+SETUP(joining_interrupted, INJECT_INTERRUPT, .ranks = 2, .armed = 1)
+SETUP(joining_storm, INJECT_STORM, .ranks = 2, .armed = 1)
+SETUP(root_once, INJECT_ONCE, .ranks = 3, .armed = 0)
+SETUP(root_forever, INJECT_FOREVER, .ranks = 3, .armed = 0, .brief = true)
+SETUP(root_storm, INJECT_STORM, .ranks = 3, .armed = 0)
 SETUP(third_once, INJECT_ONCE, .ranks = 3, .armed = 2, .brief = true)
 SETUP(carried_once, INJECT_ONCE, .ranks = 2, .armed = 0, .brief = true, .carried = true)
 SETUP(alone_once, INJECT_ONCE, .ranks = 1, .brief = true)
@@ -453,14 +453,14 @@ int main(void)
 {
     inject_null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joiner_once),    cmocka_unit_test(joiner_forever),
-        cmocka_unit_test(joiner_retries), cmocka_unit_test(joiner_interrupted),
-        cmocka_unit_test(joiner_storm),   cmocka_unit_test(hub_once),
-        cmocka_unit_test(hub_forever),    cmocka_unit_test(hub_storm),
-        cmocka_unit_test(third_once),     cmocka_unit_test(carried_once),
-        cmocka_unit_test(alone_once),     cmocka_unit_test(alone_forever),
-        cmocka_unit_test(alone_retries),  cmocka_unit_test(alone_storm),
-        cmocka_unit_test(thread_once),    cmocka_unit_test(thread_forever),
+        cmocka_unit_test(joining_once),    cmocka_unit_test(joining_forever),
+        cmocka_unit_test(joining_retries), cmocka_unit_test(joining_interrupted),
+        cmocka_unit_test(joining_storm),   cmocka_unit_test(root_once),
+        cmocka_unit_test(root_forever),    cmocka_unit_test(root_storm),
+        cmocka_unit_test(third_once),      cmocka_unit_test(carried_once),
+        cmocka_unit_test(alone_once),      cmocka_unit_test(alone_forever),
+        cmocka_unit_test(alone_retries),   cmocka_unit_test(alone_storm),
+        cmocka_unit_test(thread_once),     cmocka_unit_test(thread_forever),
     };
     harness_clear_environment();
     return cmocka_run_group_tests(tests, NULL, NULL);

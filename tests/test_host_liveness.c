@@ -25,24 +25,24 @@ enum fate { LIVES, FINALIZES, IS_KILLED, EXECUTES, DAMAGES };
 /* The peer: a process of one word. */
 struct page {
     uint32_t live;
-    _Atomic int ready; /* the keeper holds the word */
+    _Atomic int ready; /* its thread holds the word */
     _Atomic int go;    /* its fate may come */
     _Atomic int done;  /* ... and has, where the process can say so */
 };
 
 static void meet(struct page *page, enum fate fate)
 {
-    struct symm_liveness *keeper = NULL;
+    struct symm_liveness *liveness = NULL;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (symm__liveness_create(&page->live, &keeper) != SYMM_OK)
+    if (symm__liveness_create(&page->live, &liveness) != SYMM_OK)
         _exit(1);
     page->ready = 1;
     if (!harness_until(&page->go, 1))
         _exit(1);
     switch (fate) {
     case FINALIZES:
-        symm__liveness_destroy(keeper);
+        symm__liveness_destroy(liveness);
         break;
     case IS_KILLED:
         kill(getpid(), SIGKILL);

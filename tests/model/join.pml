@@ -2,7 +2,7 @@
 /*
  * join.pml - the hosts of a job find their places in a tree by rank 0's port, as a model for Spin.
  *
- * Functions: symm__tree_join, run, hear_join, number_before, judge, enter, hear_branch, table_send,
+ * Functions: symm__tree_join, run, hear_join, number_before, check_ranks, add_host, hear_branch, table_send,
  * take_place, table_take, hear_above, first_message, all_have, hand_down and say_have of
  * symm/bootstrap/tree_*.c. How a connection is proved, and half-open ones, are in handshake.pml:
  * here a connection is open at both ends, or at none.
