@@ -92,8 +92,8 @@ static int try_special(const char *path)
     if (fd < 0)
         return errno;
     close(fd);
-    made =
-        there ? NULL : realpath(path, NULL); /* a dangling link: open made its target */
+    /* a dangling link: open made its target */
+    made = there ? NULL : realpath(path, NULL);
     if (made)
         unlink(made);
     free(made);

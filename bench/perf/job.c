@@ -98,8 +98,8 @@ int perf_job_open(struct perf_job *job, const symm_job_info *place,
     if (options->pin)
         bind_self(job, place);
     if (!options->backend || strcmp(options->backend, "cuda") == 0)
-        job->gpu =
-            perf_gpu_open(place->local_rank); /* first: libsymm uses the same device */
+        /* first: libsymm uses the same device */
+        job->gpu = perf_gpu_open(place->local_rank);
     symm_status status = symm_init(&config, &job->ctx);
     if (status != SYMM_OK) {
         perf_gpu_close(job->gpu);

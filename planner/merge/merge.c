@@ -24,9 +24,9 @@ int symm__merge_shift(const struct merge_record *record,
                       const struct merge_event *event)
 {
     const struct merge_team *team = &record->teams[event->team];
-    const int way =
-        event->kind == SYMM_RECORD_WAIT ? -1 : 1; /* a wait names the sender */
-    const int shift = way * (event->peer - team->place);
+    /* a wait names the sender */
+    const int direction = event->kind == SYMM_RECORD_WAIT ? -1 : 1;
+    const int shift = direction * (event->peer - team->place);
 
     return (shift % team->size + team->size) % team->size;
 }

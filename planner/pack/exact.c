@@ -178,8 +178,8 @@ static symm_status halve(struct place_state *state, const struct place_net *net,
 symm_status symm__pack_exact_lower(struct place_state *state,
                                    const struct place_net *net, uint64_t budget)
 {
-    uint64_t dive =
-        DIVE * state->model->members; /* placing everything once, and some */
+    /* placing everything once, and some */
+    uint64_t dive = DIVE * state->model->members;
     uint64_t share = budget >= SMALL_BUDGET ? 10 * TURN : dive < budget ? dive : budget;
     uint64_t end = state->work + budget < budget ? UINT64_MAX : state->work + budget;
     symm_status status = SYMM_OK;

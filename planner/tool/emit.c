@@ -377,7 +377,8 @@ static int emit_header(const char *output, const symm_program *program,
 }
 
 /* Whether the plan belongs to this program and is proved. */
-static int judge(const char *path, const symm_program *program, const symm_plan *plan)
+static int check_plan(const char *path, const symm_program *program,
+                      const symm_plan *plan)
 {
     symm_plan_report report = {.size = sizeof(report)};
 
@@ -398,7 +399,7 @@ static int emit_files(const char *output, char **files)
     if (symm_plan_one_input("emit", files[0], files[1]) &&
         symm_plan_get_program("emit", files[0], &program) &&
         symm_plan_get_plan("emit", files[1], &plan))
-        status = judge(files[1], program, plan);
+        status = check_plan(files[1], program, plan);
     if (status == PLAN_TOOL_DONE)
         status = emit_header(output, program, plan);
     symm_plan_destroy(plan);

@@ -164,8 +164,8 @@ struct symm_backend_ops {
     void (*stream_destroy)(struct symm_backend *backend, struct symm_stream *stream);
     /* Waits until all that is queued has run. */
     void (*stream_drain)(struct symm_backend *backend, struct symm_stream *stream);
-    bool (*stream_is_own)(
-        const struct symm_stream *stream); /* does its worker call this? */
+    /* does its worker call this? */
+    bool (*stream_is_own)(const struct symm_stream *stream);
     void (*stream_push)(struct symm_backend *backend, struct symm_stream *stream,
                         struct symm_task *task);
     symm_status (*stream_synchronize)(struct symm_backend *backend,

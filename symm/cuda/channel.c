@@ -243,8 +243,8 @@ static symm_status enter(struct symm_team_channel *channel, bool *lost)
     status = symm__channel_table_lock(channel->team);
     if (status != SYMM_OK)
         return status;
-    *lost = !mark(
-        channel); /* now the key is final: a taker may have put the old one back */
+    /* now the key is final: a taker may have put the old one back */
+    *lost = !mark(channel);
     if (*lost) {
         symm__cuda_channel_leave(channel);
         channel_lose(channel);

@@ -307,8 +307,8 @@ static bool peek(const symm_team *team, const uint64_t *at, uint64_t *value)
     if (symm__cuda_enter(launcher->backend, &scope) != SYMM_OK)
         return false;
     pthread_mutex_lock(&launcher->peeking);
-    result =
-        launcher->driver->cuStreamQuery(launcher->stream); /* not after a late copy */
+    /* not after a late copy */
+    result = launcher->driver->cuStreamQuery(launcher->stream);
     if (result == CUDA_SUCCESS)
         result = launcher->driver->cuMemcpyAsync(
             (CUdeviceptr)(uintptr_t)&record->peeked, (CUdeviceptr)(uintptr_t)at,

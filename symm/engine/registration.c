@@ -279,8 +279,8 @@ static symm_status register_one(struct symm_team_engine *te,
         status = window_make(te, &memory);
     if (status != SYMM_OK)
         return status;
-    pthread_mutex_lock(
-        &te->lock); /* only rendezvous adds windows, so there is still room */
+    /* only rendezvous adds windows, so there is still room */
+    pthread_mutex_lock(&te->lock);
     te->window[te->window_count++] = memory;
     pthread_mutex_unlock(&te->lock);
     return SYMM_OK;

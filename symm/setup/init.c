@@ -364,8 +364,9 @@ static bool has_failed(symm_team *team, int rank)
     return place >= 0 && symm__team_record_of(team, team->local[place]) != SYMM_OK;
 }
 
-/* Can that rank still take part in the exchange? For a rank on another host: has the team not
- * failed? */
+/* May that rank still take part in the exchange? On another host: its relay has not reported its
+ * end, nor a failure of the team. On this host: its process lives, and it has not failed the
+ * team. */
 static bool link_alive(void *arg, int rank)
 {
     symm_ctx *ctx = arg;

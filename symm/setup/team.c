@@ -298,9 +298,9 @@ void symm_team_destroy(symm_team *team)
         symm__record_unplace(team->buffers[i]);
     ctx->teams[team->slot] = NULL;
     __atomic_fetch_add(&ctx->generation, 1, __ATOMIC_RELAXED);
-    symm__team_free(
-        team); /* under the lock: a split may take the slot right after it */
+    /* under the lock: a split may take the slot right after it */
+    symm__team_free(team);
     pthread_mutex_unlock(&ctx->lock);
-    symm__notifier_drain(
-        &ctx->notifier); /* without the lock: the functions may make calls */
+    /* without the lock: the functions may make calls */
+    symm__notifier_drain(&ctx->notifier);
 }

@@ -235,8 +235,8 @@ static void see(struct symm_create *create, int member,
     if (!fails)
         return;
     *failure = fails;
-    *seen =
-        (struct symm_seen){0}; /* that rank's later calls must not fail with this one */
+    /* that rank's later calls must not fail with this one */
+    *seen = (struct symm_seen){0};
 }
 
 /* Returns another rank's failure, with its sentence. */

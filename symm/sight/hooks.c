@@ -10,8 +10,8 @@ static void push(struct symm_sight *sight, uint64_t number, uint32_t id)
 
     if (symm__nvtx_push(sight->nvtx, number, id))
         return;
-    pthread_mutex_lock(
-        &sight->lock); /* so that no other site takes its place meanwhile */
+    /* so that no other site takes its place meanwhile */
+    pthread_mutex_lock(&sight->lock);
     if (site->id == id)
         symm__nvtx_site(sight->nvtx, site);
     pthread_mutex_unlock(&sight->lock);

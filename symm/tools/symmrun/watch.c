@@ -146,8 +146,8 @@ void symmrun_watch_signal(struct symmrun *run, int signal_number)
     run->last_signal = signal_number;
     signal_name(signal_number, name, sizeof(name));
     if (run->phase >= SYMMRUN_DRAINING) {
-        run->phase =
-            SYMMRUN_OVER; /* stop waiting for a reader of the output */
+        /* stop waiting for a reader of the output */
+        run->phase = SYMMRUN_OVER;
     } else if (run->signals > 1) {
         symmrun_say(run, "%s again: killing the ranks", name);
         kill_all(run, "");
