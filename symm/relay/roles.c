@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* roles.c - what a relay and its clients do with messages, and which rank is the relay. */
+/* roles.c - what a rank does with messages, as its host's relay or as one of the others, and when
+ * it becomes the relay. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #define LACK_SECONDS  0.01 /* between two tries to have memory */
 #define HEARD_SECONDS 0.05 /* for a rank that has connected to send all it has */
 
+/* The open connection to or from that host; NULL: none. */
 static struct symm_relay_connection *to_host_of(struct symm_relay *relay, int host)
 {
     return symm__relay_find(
@@ -20,7 +22,7 @@ static struct symm_relay_connection *to_host_of(struct symm_relay *relay, int ho
         host);
 }
 
-/* ---- The rank's own exchange --------------------------------------------------------- */
+/* ---- This rank's own exchange -------------------------------------------------------- */
 
 static void say_have(struct symm_relay *relay)
 {
@@ -37,6 +39,7 @@ static void say_have(struct symm_relay *relay)
     symm__relay_drop(have);
 }
 
+/* Is the message of the exchange that this rank waits for? */
 static bool is_call(const struct symm_relay *relay,
                     const struct symm_relay_message *message)
 {
@@ -112,7 +115,7 @@ void symm__relay_say(struct symm_relay *relay, struct symm_relay_message *messag
     }
 }
 
-/* ---- The ledger's outside -------------------------------------------------------------- */
+/* ---- The ledger's callbacks (ledger.h) ------------------------------------------------- */
 
 static void to_host(void *user, int host, struct symm_relay_message *message)
 {
@@ -153,8 +156,8 @@ static const char *absent(void *user, int rank)
     }
 }
 
-/* Messages queued in a turn go out in no order among connections: so the verdict is written at
- * once. */
+/* Messages that are queued in one turn go out in any order among connections. The next relay must
+ * have the verdict first, so it is written at once. */
 static bool keep_verdict(void *user, struct symm_relay_message *verdict, int *kept)
 {
     struct symm_relay *relay = user;
@@ -257,7 +260,8 @@ void symm__relay_roles_close(struct symm_relay *relay)
     free(relay->hung_up);
 }
 
-static void take_hang_up(struct symm_relay *relay, int place)
+/* The socket of the rank at that place has hung up: without LEAVE it has died. */
+static void note_hang_up(struct symm_relay *relay, int place)
 {
     const int rank = relay->config.local[place];
 
@@ -271,7 +275,7 @@ void symm__relay_saw_death(struct symm_relay *relay, int rank)
     pthread_mutex_lock(&relay->lock);
     for (int i = 0; i < relay->config.local_size && relay->serving; i++)
         if (relay->config.local[i] == rank && i != relay->place)
-            take_hang_up(relay, i);
+            note_hang_up(relay, i);
     pthread_mutex_unlock(&relay->lock);
 }
 
@@ -317,7 +321,7 @@ void symm__relay_opened(struct symm_relay *relay, struct symm_relay_connection *
         if (probe)
             symm__relay_doom(probe);
     }
-    /* A LEAVE that comes first would end what the host waits for by another reason. */
+    /* Before LEAVE, by which the host would end these exchanges for another reason. */
     if (c->end == SYMM_RELAY_OF_HOST) {
         symm__ledger_outcomes(&relay->ledger, queue_outcome, c);
         symm__ledger_failures(&relay->ledger, c->id, queue_outcome, c);
@@ -342,7 +346,7 @@ void symm__relay_lost(struct symm_relay *relay, enum symm_relay_end end, int id)
     bool of_host = end != SYMM_RELAY_TO_RELAY && end != SYMM_RELAY_OF_RANK;
 
     if (relay->leaving && end != SYMM_RELAY_TO_RELAY) {
-        /* A host closes it after this relay's LEAVE, and then sends none of its own. */
+        /* A host closes the connection after this relay's LEAVE, without a LEAVE of its own. */
         if (of_host)
             relay->changes[id] = true;
         return;
@@ -380,9 +384,9 @@ void symm__relay_sweep(struct symm_relay *relay)
     }
 }
 
-/* Without memory the connection begins again, and its other end sends the message again. */
-static bool take(struct symm_relay *relay, struct symm_relay_connection *c, int from,
-                 struct symm_relay_message *message)
+/* False: refused. Without memory the connection begins again, and its other end sends again. */
+static bool give_to_ledger(struct symm_relay *relay, struct symm_relay_connection *c,
+                           int from, struct symm_relay_message *message)
 {
     const enum symm_ledger_taken taken =
         symm__ledger_take(&relay->ledger, from, message);
@@ -409,18 +413,19 @@ bool symm__relay_hear(struct symm_relay *relay, struct symm_relay_connection *c,
         break;
     }
     if (c->end == SYMM_RELAY_TO_RELAY) {
-        symm__ledger_know(&relay->ledger, message); /* this rank may serve next */
+        symm__ledger_know(&relay->ledger,
+                          message); /* for when this rank is the relay */
         call_hear(relay, message);
         return true;
     }
     if (c->end == SYMM_RELAY_OF_RANK && head->kind == SYMM_RELAY_GO)
-        return take(relay, c, symm__relay_host(relay), message);
+        return give_to_ledger(relay, c, symm__relay_host(relay), message);
     if (c->end == SYMM_RELAY_OF_RANK)
-        return head->from == c->id && take(relay, c, -1, message);
-    return take(relay, c, c->id, message);
+        return head->from == c->id && give_to_ledger(relay, c, -1, message);
+    return give_to_ledger(relay, c, c->id, message);
 }
 
-/* ---- Who serves ---------------------------------------------------------------------------- */
+/* ---- Becoming the relay -------------------------------------------------------------------- */
 
 static void begin_to_serve(struct symm_relay *relay)
 {
@@ -447,7 +452,7 @@ static void begin_to_serve(struct symm_relay *relay)
         if (i < relay->place) /* a rank that finalized has told the neighbours */
             relay->after_death = symm__relay_state(relay, rank) != SYMM_RELAY_FINALIZED;
     }
-    /* The neighbours do not know either what this rank had to report. */
+    /* Nor do the neighbours know what this rank has reported to a relay that died. */
     relay->after_death = relay->after_death || relay->untold || relay->news_count > 0;
     symm__relay_call_say(relay);
     if (relay->leaving)
@@ -461,7 +466,7 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
     for (int i = 0; i < relay->config.local_size; i++) {
         if (i != relay->place && !relay->hung_up[i] && polls &&
             polls[i].revents & (POLLHUP | POLLERR | POLLNVAL))
-            take_hang_up(relay, i);
+            note_hang_up(relay, i);
         lowest = lowest && (i >= relay->place || relay->hung_up[i]);
     }
     if (lowest && !relay->serving)
@@ -470,7 +475,8 @@ void symm__relay_take_hang_ups(struct symm_relay *relay, const struct pollfd *po
 
 /* ---- Each turn ------------------------------------------------------------------------------ */
 
-static void sooner(double *due, double at)
+/* *due: at the latest `at`. */
+static void due_by(double *due, double at)
 {
     if (at < *due)
         *due = at;
@@ -478,7 +484,7 @@ static void sooner(double *due, double at)
 
 /* The tree of the world: connects to the host above, and probes hosts below that have not
  * connected. */
-static void tend_tree(struct symm_relay *relay, double now, double *due)
+static void tend_world_tree(struct symm_relay *relay, double now, double *due)
 {
     int above;
 
@@ -486,12 +492,12 @@ static void tend_tree(struct symm_relay *relay, double now, double *due)
         if (!symm__relay_is_settling(relay))
             return;
         if (now < relay->settle_until)
-            sooner(due, relay->settle_until);
+            due_by(due, relay->settle_until);
         if (now < relay->first_until)
-            sooner(due, relay->first_until);
+            due_by(due, relay->first_until);
     }
     if (now < relay->attach_at && !relay->leaving) {
-        sooner(due, relay->attach_at);
+        due_by(due, relay->attach_at);
     } else {
         above = symm__tree_attach(symm__relay_host(relay), relay->gone);
         if (above >= 0)
@@ -504,10 +510,10 @@ static void tend_tree(struct symm_relay *relay, double now, double *due)
                 symm__relay_want(relay, SYMM_RELAY_PROBE, h, now);
     }
     if (relay->probe_at > 0)
-        sooner(due, relay->probe_at);
+        due_by(due, relay->probe_at);
 }
 
-/* Announces ranks of this host that have finalized while others go on. */
+/* Tells all hosts which ranks of this host have finalized while others go on. */
 static void announce(struct symm_relay *relay)
 {
     relay->announce_at = 0;
@@ -522,7 +528,7 @@ static void announce(struct symm_relay *relay)
     }
 }
 
-/* Connections for which there was no memory. */
+/* Makes the connections for which there was no memory. */
 static void connect_again(struct symm_relay *relay, double now)
 {
     relay->probe_at = now;
@@ -545,18 +551,18 @@ static void tend(struct symm_relay *relay, double now, bool lacked, double *due)
     }
     if (lacked)
         connect_again(relay, now);
-    tend_tree(relay, now, due);
+    tend_world_tree(relay, now, due);
     if (relay->announce_at > 0 && now >= relay->announce_at && !relay->leaving)
         announce(relay);
     else if (relay->announce_at > 0 && !relay->leaving)
-        sooner(due, relay->announce_at);
+        due_by(due, relay->announce_at);
     for (int h = 0;
          h < relay->config.hosts && relay->ledger.exchanges && relay->any_gone; h++)
         if (relay->gone[h])
             symm__relay_fail_gone(relay, h);
     if (relay->ledger.exchanges && symm__relay_report_cuts(relay))
-        sooner(due, now + LOOK_SECONDS);
-    sooner(due, symm__ledger_tick(&relay->ledger));
+        due_by(due, now + LOOK_SECONDS);
+    due_by(due, symm__ledger_tick(&relay->ledger));
     symm__relay_call_step(relay);
 }
 
@@ -570,5 +576,5 @@ void symm__relay_tend(struct symm_relay *relay, double *due)
         relay->spare = symm__relay_message(SYMM_RELAY_NOTICE, SYMM_ERROR_BYTES);
     tend(relay, now, lacked, due);
     if (lacked || relay->lacks || relay->call.say_due || relay->call.have_due)
-        sooner(due, now + LACK_SECONDS);
+        due_by(due, now + LACK_SECONDS);
 }
