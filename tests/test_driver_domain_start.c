@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_domain_start.c - an allocation fails on one rank on the way to its NVLink domain over
- * several hosts, up to the first one of the search: all ranks get the error, or none, and none waits
- * for its deadline. Which calls a rank makes depends on who comes first, so they are told apart by
- * the places in the program that make them.
+ * several hosts, up to the first one of the search: all ranks get the error, or none, and none
+ * waits for its deadline. Which calls a rank makes depends on the order in which ranks arrive, so
+ * the test tells them apart by the places in the program that make them.
  */
 /* ctest: cost 5 */
 #include "engine_stage.h"

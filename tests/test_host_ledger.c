@@ -18,8 +18,8 @@
  *   - no rank is said to have died that was not killed, or to have finalized that did not (where
  *     hosts finalize while others lose connections, the two cannot always be told apart);
  *   - a relay that was connected to the last relay of a host takes the host for dead only if that
- *     one was killed (if no connection is lost, as it is without memory for a message), for finalized
- *     only if it has finalized;
+ *     one was killed (if no connection is lost, as it is without memory for a message), for
+ *     finalized only if it has finalized;
  *   - who is killed is known to have gone wherever a rank still lives, once all is quiet (without
  *     the trouble that gives a reason to fail);
  *   - what one rank that lives has read on a board (relay/board.c) all that live have, once all is

@@ -151,7 +151,7 @@ static int check_works(symm_team *team)
     return 0;
 }
 
-/* ---- Deaths before the call -------------------------------------------------------------- */
+/* ---- Deaths before the call ------------------------------------------------------ */
 
 static int body_death(symm_ctx *ctx, void *arg)
 {
@@ -232,7 +232,7 @@ static void survivors_go_on(void **state)
     }
 }
 
-/* ---- Nobody has died ----------------------------------------------------------------------- */
+/* ---- Nobody has died ------------------------------------------------------------- */
 
 /* Who has its team at once begins the next call while others sleep between two looks. */
 static int body_healthy(symm_ctx *ctx, void *arg)
@@ -264,7 +264,7 @@ static void healthy_teams_shrink(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
-/* ---- Deaths in the agreement ------------------------------------------------------------------ */
+/* ---- Deaths in the agreement ----------------------------------------------------- */
 
 static void *die_later(void *arg)
 {
@@ -338,7 +338,7 @@ static void deaths_in_the_agreement(void **state)
             kills, out, kills - out);
 }
 
-/* ---- Late ranks and hosts ---------------------------------------------------------------------- */
+/* ---- Late ranks and hosts -------------------------------------------------------- */
 
 static int body_late(symm_ctx *ctx, void *arg)
 {
@@ -445,13 +445,14 @@ static void halves_do_not_both_go_on(void **state)
     }
 }
 
-/* ---- A coordinator that stops ------------------------------------------------------ */
+/* ---- A coordinator that stops ---------------------------------------------------- */
 
 /*
  * The coordinator stops when it has come, and waits for the last rank. It continues when the others
  * have given up, or (`late`) have a team without it: then it is rank 5 of a team in turned order,
  * since with rank 0 the relay of its host stops, too. `opens`: it stops when all have made the team
- * that it has proposed. When it continues it must not decide for that team before it hears the others.
+ * that it has proposed. When it continues it must not decide for that team before it hears the
+ * others.
  */
 static enum { GOES_ON, MAKES, HAS_MADE } coordinator;
 
@@ -565,7 +566,7 @@ static void a_coordinator_stops(void **state)
     }
 }
 
-/* ---- A host is replaced ---------------------------------------------------------------------------- */
+/* ---- A host is replaced ---------------------------------------------------------- */
 
 static int gather_next(void *arg, const void *in, size_t bytes, void *out)
 {

@@ -13,9 +13,9 @@
 /*
  * An all_reduce is made in chunks, so that the host's links and the network are busy at the same
  * time. With n chunks an n-th of the shorter part is not hidden, and the engine's latency comes n
- * times. That grows with the hosts, and each of a host's ranks moves its share of a chunk at the same
- * time: so does the least chunk. A call of less than two of them is made in one piece. Not measured
- * over a network yet.
+ * times. That grows with the hosts, and each of a host's ranks moves its share of a chunk at the
+ * same time: so does the least chunk. A call of less than two of them is made in one piece. Not
+ * measured over a network yet.
  */
 #define SYMM_CHUNKS      4
 #define SYMM_CHUNK_LEAST ((size_t)512 << 10) /* times ranks of a host, times hosts */
