@@ -13,8 +13,10 @@ std::vector<Bracket> brackets(c10d::Backend *backend, const std::string &name)
     std::vector<Bracket> result;
 
     if (auto *ours = dynamic_cast<Backend *>(backend)) {
-        const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
-        std::shared_ptr<Job> job = ours->job(cuda.getDevice());
+        const c10::Device device =
+            has_cuda() ? c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice()
+                       : c10::Device(c10::kCUDA, 0);
+        std::shared_ptr<Job> job = ours->job(device);
         symm_team *team = job->team();
 
         result.emplace_back(std::move(job), team);

@@ -29,6 +29,12 @@ double seconds(Milliseconds timeout)
     return std::min(std::max(1e-3 * static_cast<double>(timeout.count()), 1e-3), 604800.0);
 }
 
+bool has_cuda()
+{
+    return c10::impl::hasDeviceGuardImpl(c10::kCUDA) &&
+           c10::impl::VirtualGuardImpl(c10::kCUDA).deviceCount() > 0;
+}
+
 namespace {
 
 // symm_init's exchange by the group's store: symm._torchrun.gather.
@@ -68,7 +74,8 @@ Job::Job(c10::Device device, const c10::intrusive_ptr<c10d::Store> &store, int r
 {
     const bool is_cuda = device.is_cuda();
     const char *const backend = is_cuda ? "cuda" : "host";
-    const c10::OptionalDeviceGuard guard(is_cuda ? std::make_optional(device) : std::nullopt);
+    const bool guarded = is_cuda && has_cuda();
+    const c10::OptionalDeviceGuard guard(guarded ? std::make_optional(device) : std::nullopt);
     Exchange exchange = {store, std::string("symm/") + backend, rank, size, timeout, ""};
     symm_bootstrap bootstrap = {sizeof(bootstrap), allgather, &exchange};
     symm_config config = {};
@@ -80,7 +87,7 @@ Job::Job(c10::Device device, const c10::intrusive_ptr<c10d::Store> &store, int r
     config.rank = rank;
     config.bootstrap = &bootstrap;
     config.timeout = config.init_timeout = seconds(timeout);
-    if (is_cuda) { // symm_init takes the device of the current context: a query makes it current
+    if (guarded) { // symm_init takes the device of the current context: a query makes it current
         const c10::impl::VirtualGuardImpl cuda(device.type());
 
         (void)cuda.queryStream(cuda.getStream(device));

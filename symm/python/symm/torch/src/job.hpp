@@ -32,6 +32,9 @@ inline void check(symm_status status)
 // Seconds as libsymm takes them: at most a week.
 double seconds(Milliseconds timeout);
 
+// Has torch CUDA devices? Without any, contexts on CUDA are over a fake driver (tests).
+bool has_cuda();
+
 // One context of libsymm with the ranks of a process group.
 class Job {
   public:
