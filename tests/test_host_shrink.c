@@ -2,12 +2,14 @@
 /*
  * test_host_shrink.c - the survivors of a team make a new team (symm_team_shrink).
  * ctest: cost 20
+ * ctest: replaces symm__oob_send
  *
  * Any rank may die, also rank 0, also during the consensus: all ranks that return SYMM_OK
  * have the same team, which works; a rank that came too late gets an error that says so.
  * SYMM_TEST_KILLS=N sets the number of deaths at random moments of the consensus (40).
  */
 #include "harness.h"
+#include "oob/peer.h"
 #include "shrink_stage.h"
 
 #include <pthread.h>
@@ -261,6 +263,41 @@ static int body_twice(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/*
+ * A rank shrinks a team as soon as it has it, while another one waits for the last rank's word that
+ * ends the exchange in which it was made: that one gets the team as well.
+ */
+static _Thread_local bool is_slow;
+
+symm_status __real_symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                                  bool *progress);
+symm_status __wrap_symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                                  bool *progress);
+symm_status __wrap_symm__oob_send(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                                  bool *progress)
+{
+    if (is_slow && run->all_got && peer->rank == 1)
+        harness_sleep(0.1); /* rank 0 has that word already */
+    return __real_symm__oob_send(run, peer, progress);
+}
+
+static int body_at_once(symm_ctx *ctx, void *arg)
+{
+    symm_team *world = symm_team_world(ctx), *team, *next;
+
+    (void)arg;
+    for (int i = 0; i < 3; i++) {
+        is_slow = symm_team_rank(world) == 2;
+        CHECK_OK(symm_team_split(world, 0, symm_team_rank(world), &team));
+        is_slow = false;
+        CHECK_OK(symm_team_shrink(team, &next));
+        CHECK(symm_team_size(next) == symm_team_size(world));
+        symm_team_destroy(next);
+        symm_team_destroy(team);
+    }
+    return 0;
+}
+
 static void configure_soon(symm_config *config, int rank, void *arg)
 {
     (void)rank;
@@ -271,6 +308,13 @@ static void configure_soon(symm_config *config, int rank, void *arg)
 static void shrinks_follow_each_other(void **state)
 {
     struct harness h = job(*state, 3, body_twice);
+    h.configure = configure_soon;
+    assert_int_equal(harness_run_both(h), 0);
+}
+
+static void a_new_team_is_shrunk_at_once(void **state)
+{
+    struct harness h = job(*state, 3, body_at_once);
     h.configure = configure_soon;
     assert_int_equal(harness_run_both(h), 0);
 }
@@ -482,6 +526,7 @@ int main(void)
     struct shared *shared = harness_shared(sizeof(*shared));
     struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_teams_shrink),
+        cmocka_unit_test(a_new_team_is_shrunk_at_once),
         cmocka_unit_test(shrinks_follow_each_other),
         cmocka_unit_test(survivors_go_on),
         cmocka_unit_test(parts_shrink),

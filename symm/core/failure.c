@@ -161,7 +161,15 @@ bool symm__team_shrinks(const symm_team *team, int rank)
     return shrinks_of(team, rank) > shrinks_of(team, team->ctx->rank);
 }
 
-symm_status symm__team_gone_on(void *arg)
+static bool is_among(int rank, const int *ranks, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ranks[i] == rank)
+            return true;
+    return count < 0;
+}
+
+symm_status symm__team_gone_on(void *arg, const int *ranks, int count)
 {
     symm_team *team = arg;
     char name[64];
@@ -170,7 +178,8 @@ symm_status symm__team_gone_on(void *arg)
         const int m = team->local[p];
         symm_status status;
 
-        if (m == team->rank || !symm__team_shrinks(team, team->world_rank[m]))
+        if (m == team->rank || !is_among(team->world_rank[m], ranks, count) ||
+            !symm__team_shrinks(team, team->world_rank[m]))
             continue;
         status = symm__team_record_of(team, m);
         return status != SYMM_OK

@@ -266,9 +266,9 @@ symm_status symm__team_check_in(const symm_team *team,
 void symm__team_describe(symm_team *team);
 /* Is the rank, whose memory is mapped, in a symm_team_shrink that this rank has not entered? */
 bool symm__team_shrinks(const symm_team *team, int rank);
-/* Fails if a member is in such a call, and so comes to no exchange, with the failure that the
- * member reports, if there is one. In failure.c. */
-symm_status symm__team_gone_on(void *team) SYMM_MUST_CHECK;
+/* Fails if one of these members (world ranks; count < 0: all) is in such a call, and so comes to no
+ * exchange, with the failure that the member reports, if there is one. In failure.c. */
+symm_status symm__team_gone_on(void *team, const int *ranks, int count) SYMM_MUST_CHECK;
 /* Makes one exchange of the team, and counts it. It ends if a member is in such a call. */
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 symm_status mine, const void *bytes, size_t bytes_count,

@@ -101,11 +101,12 @@ static bool has_gone_on(const symm_ctx *ctx, int rank)
 
 /* Stops the making of a pair's communicator if the team, which is in use meanwhile, has failed.
  * The context is locked, so symm__engine_stop does not ask other hosts. */
-static symm_status pair_stop(void *arg)
+static symm_status pair_stop(void *arg, const int *ranks, int count)
 {
     symm_team *team = arg;
     symm_status status = symm__engine_stop(team);
 
+    (void)ranks, (void)count;
     return status == SYMM_OK ? symm__far_poll_locked(team) : status;
 }
 
@@ -137,7 +138,7 @@ static symm_status making_stop(void *arg)
     const symm_ctx *ctx = making->team->ctx;
     double now = symm__now();
     symm_status status =
-        making->pair ? pair_stop(making->team)
+        making->pair ? pair_stop(making->team, NULL, -1)
                      : symm__oob_lost(&making->team->ctx->oob, making->team->before,
                                       making->team->before_sequence);
     int left = making->pair ? -1 : find_ended(making, true), dead;

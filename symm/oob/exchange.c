@@ -241,18 +241,35 @@ static symm_status exchange_ask_alive(struct symm_oob_run *run)
     return SYMM_OK;
 }
 
+static symm_status exchange_ask_stop(struct symm_oob_run *run)
+{
+    const struct symm_exchange *exchange = run->exchange;
+    int late[SYMM_OOB_MAX] = {0};
+    bool parts, progress;
+    int count = exchange_awaited(run, late, &parts);
+    if (exchange->late != NULL)
+        exchange->late(exchange->late_arg, late, count);
+    if (exchange->stop == NULL ||
+        exchange->stop(exchange->stop_arg, late, count) == SYMM_OK)
+        return SYMM_OK;
+    /* What a peer sent before it did what `stop` has seen may lie in its socket. */
+    for (int i = 0; i < exchange->count; i++)
+        run->peers[i].can_recv = true;
+    do {
+        progress = false;
+        symm_status status = exchange_move(run, &progress);
+        if (status != SYMM_OK)
+            return status;
+    } while (progress);
+    count = exchange_awaited(run, late, &parts);
+    return exchange->stop(exchange->stop_arg, late, count);
+}
+
 /* Both queries: whether the caller wants the exchange to end, and which peers are alive. */
 static symm_status exchange_ask(struct symm_oob_run *run)
 {
     const struct symm_exchange *exchange = run->exchange;
-    if (exchange->late != NULL) {
-        int late[SYMM_OOB_MAX] = {0};
-        bool parts;
-        int count = exchange_awaited(run, late, &parts);
-        exchange->late(exchange->late_arg, late, count);
-    }
-    symm_status status =
-        exchange->stop != NULL ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    symm_status status = exchange_ask_stop(run);
     if (status == SYMM_OK)
         status = symm__oob_lost(run->oob, exchange->before, exchange->before_sequence);
     return status == SYMM_OK ? exchange_ask_alive(run) : status;

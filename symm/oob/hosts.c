@@ -209,7 +209,8 @@ static symm_status ask(void *arg)
 {
     const struct over *over = arg;
     const struct symm_exchange *exchange = over->exchange;
-    symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    symm_status status =
+        exchange->stop ? exchange->stop(exchange->stop_arg, NULL, -1) : SYMM_OK;
     int left, dead;
 
     if (exchange->late)
@@ -241,11 +242,12 @@ static symm_status far_cause(const struct over *over, symm_status status)
 
 /* Why the step on this host must end, for reasons that the step itself does not see: a member on
  * this host may stay away because a member on another host has ended. */
-static symm_status ask_far(void *arg)
+static symm_status ask_far(void *arg, const int *ranks, int count)
 {
     const struct over *over = arg;
     const struct symm_exchange *exchange = over->exchange;
-    symm_status status = exchange->stop ? exchange->stop(exchange->stop_arg) : SYMM_OK;
+    symm_status status =
+        exchange->stop ? exchange->stop(exchange->stop_arg, ranks, count) : SYMM_OK;
     const int dead = status == SYMM_OK ? find_ended(over, false, false) : -1;
 
     return dead < 0 ? status : fail_ended(over, dead);

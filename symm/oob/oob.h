@@ -116,8 +116,10 @@ struct symm_exchange {
     /* Members wait for the first one, which ends the exchange for all: its message, or the end of
      * its socket, wakes them, and they ask `alive` and `stop` more rarely. */
     bool led;
-    /* NULL, or: why the exchange must end now (SYMM_OK: it goes on). Polled while waiting. */
-    symm_status (*stop)(void *arg);
+    /* NULL, or: why the exchange must end now (SYMM_OK: it goes on). Polled while waiting, with the
+     * world ranks that are awaited, as `late`. One that is not awaited may have left the exchange
+     * well. */
+    symm_status (*stop)(void *arg, const int *ranks, int count);
     void *stop_arg;
     /* NULL, or called whenever `stop` would be polled, with the world ranks that are awaited;
      * count -1: not known, as for ranks of other hosts. */
