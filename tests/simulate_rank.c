@@ -68,24 +68,28 @@ static symm_status step_symmetric(struct job *job, symm_team *team)
     return status;
 }
 
-static symm_status step_split(struct job *job, symm_team *team)
+/* A collective of a part of a team, which then ends. */
+static symm_status use_part(struct job *job, symm_team *part)
 {
     int32_t data[16];
+    symm_status status = sum_up(job, part, data, 16, NULL);
+
+    symm_team_destroy(part);
+    return status;
+}
+
+static symm_status step_split(struct job *job, symm_team *team)
+{
     symm_team *part = NULL;
     symm_status status =
         TIMED(job, 2 * TIMEOUT + SLACK,
               symm_team_split(team, symm_team_rank(team) % 2, 0, &part));
 
-    if (status != SYMM_OK)
-        return status;
-    status = sum_up(job, part, data, 16, NULL);
-    symm_team_destroy(part);
-    return status;
+    return status == SYMM_OK ? use_part(job, part) : status;
 }
 
 static symm_status step_create(struct job *job, symm_team *team)
 {
-    int32_t data[16];
     const int n = symm_team_size(team), me = symm_team_rank(team);
     const int pair[2] = {0, n - 1};
     symm_team *part = NULL;
@@ -94,11 +98,7 @@ static symm_status step_create(struct job *job, symm_team *team)
     if (n < 2 || (me != pair[0] && me != pair[1]))
         return SYMM_OK;
     status = TIMED(job, 2 * TIMEOUT + SLACK, symm_team_create(team, pair, 2, 5, &part));
-    if (status != SYMM_OK)
-        return status;
-    status = sum_up(job, part, data, 16, NULL);
-    symm_team_destroy(part);
-    return status;
+    return status == SYMM_OK ? use_part(job, part) : status;
 }
 
 static symm_status step_signal(struct job *job, symm_team *team)

@@ -25,6 +25,19 @@ static bool knows_all(const struct job *job, const struct side *side)
             symm__relay_state(side->relay, job->other) == SYMM_RELAY_DIED);
 }
 
+/* The victim ends, as this rank learns it: by its death. */
+static int await_death(const struct side *side)
+{
+    const int victim = side->job->victim;
+
+    for (double until = symm__now() + HARNESS_SOON;
+         symm__relay_state(side->relay, victim) == SYMM_RELAY_ALIVE;
+         symm__sleep(0.0005))
+        PLANE_CHECK(symm__now() < until);
+    PLANE_CHECK(symm__relay_state(side->relay, victim) == SYMM_RELAY_DIED);
+    return 0;
+}
+
 /* All see that the victim, or its whole host, has died, and the others make an exchange. */
 static int body_death(int rank, struct plane_result *result, void *arg)
 {
@@ -158,11 +171,7 @@ static int body_death_after_end(int rank, struct plane_result *result, void *arg
     PLANE_CHECK(code == 0 && result->status == SYMM_OK);
     if (rank == job->victim)
         kill(getpid(), SIGKILL);
-    for (double until = symm__now() + HARNESS_SOON;
-         symm__relay_state(side.relay, job->victim) == SYMM_RELAY_ALIVE;
-         symm__sleep(0.0005))
-        PLANE_CHECK(symm__now() < until);
-    PLANE_CHECK(symm__relay_state(side.relay, job->victim) == SYMM_RELAY_DIED);
+    PLANE_CHECK(await_death(&side) == 0);
     side_close(&side);
     return 0;
 }
@@ -208,11 +217,7 @@ static int body_death_elsewhere(int rank, struct plane_result *result, void *arg
     PLANE_CHECK(code == 0 && result->status == SYMM_OK);
     if (rank == job->victim)
         kill(getpid(), SIGKILL);
-    for (double until = symm__now() + HARNESS_SOON;
-         symm__relay_state(side.relay, job->victim) == SYMM_RELAY_ALIVE;
-         symm__sleep(0.0005))
-        PLANE_CHECK(symm__now() < until);
-    PLANE_CHECK(symm__relay_state(side.relay, job->victim) == SYMM_RELAY_DIED);
+    PLANE_CHECK(await_death(&side) == 0);
     side_close(&side);
     return 0;
 }
@@ -254,10 +259,7 @@ static int body_forked(int rank, struct plane_result *result, void *arg)
         atomic_store(&job->shared->when, symm__now());
         kill(getpid(), SIGKILL);
     }
-    for (double until = symm__now() + HARNESS_SOON;
-         symm__relay_state(side.relay, job->victim) != SYMM_RELAY_DIED;
-         symm__sleep(0.0005))
-        PLANE_CHECK(symm__now() < until);
+    PLANE_CHECK(await_death(&side) == 0);
     atomic_fetch_add(&job->shared->over, 1);
     symm__forks_remove(&forks);
     side_close(&side);
