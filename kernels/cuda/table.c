@@ -529,8 +529,9 @@ static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
                            uint32_t width, uint32_t most, struct symm_cuda_shape *shape)
 {
     const uint32_t blocks = blocks_for(query, rows, 1, SYMM_DEVICE_BLOCKS);
-    const uint64_t groups = least(divide_up(rows > 0 ? rows : 1, blocks), most / width);
-    const uint64_t turns = divide_up(rows > 0 ? rows : 1, groups * blocks);
+    const uint64_t some = rows > 0 ? rows : 1;
+    const uint64_t groups = least(divide_up(some, blocks), most / width);
+    const uint64_t turns = divide_up(some, groups * blocks);
 
     shape->threads = (uint32_t)groups * width;
     shape->blocks = blocks_for(query, rows, (uint32_t)(groups * turns), blocks);
