@@ -19,10 +19,10 @@
 struct job {
     const struct kernel_call *calls;
     int count, calm; /* calm: no delays */
-    int odd;         /* this rank's tags differ; -1: nobody's */
+    int odd;         /* this rank's tags differ; -1: no rank's */
     int dead;        /* this rank makes no call */
-    bool late;       /* it makes it now, and nobody else */
-    int unready;     /* 1 + the rank whose pointers are not ready; 0: nobody's */
+    bool late;       /* it makes it now, and no other rank */
+    int unready;     /* 1 + the rank whose pointers are not ready; 0: no rank's */
     struct symm_cuda_pointers pointers[SYMM_DEVICE_RANKS];
     int wrong[SYMM_DEVICE_RANKS];
     uint32_t result[SYMM_DEVICE_RANKS];

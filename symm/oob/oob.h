@@ -117,8 +117,8 @@ struct symm_exchange {
      * its socket, wakes them, and they ask `alive` and `stop` more rarely. */
     bool led;
     /* NULL, or: why the exchange must end now (SYMM_OK: it goes on). Polled while waiting, with the
-     * world ranks that are awaited, as `late`. One that is not awaited may have left the exchange
-     * well. */
+     * world ranks that are awaited, as `late`. A rank that is not awaited may have completed the
+     * exchange. */
     symm_status (*stop)(void *arg, const int *ranks, int count);
     void *stop_arg;
     /* NULL, or called whenever `stop` would be polled, with the world ranks that are awaited;
