@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_follow.c - calls of several teams in a row on one stream: no call after a
- * failed one succeeds, on any rank, and the stream serves other teams afterwards.
+ * failed one succeeds, on any rank, its error tells the cause, and the stream serves other
+ * teams afterwards. A late call's error counts the streams of all teams against the queues.
  * ctest: cost 15
  */
 #include "device.h"
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -115,9 +117,8 @@ static symm_status queue_next(struct stage *s, int team, enum next next,
     }
 }
 
-/* Until the team has failed, as it must have on every member. On team 1 rank 0's call is the
- * first not made; on team 2 it may be rank 1's, whose call of team 1 has failed by then. */
-static int await_failure(struct stage *s, int team)
+/* Until the team has failed, as it must have on every member. */
+static symm_status await(struct stage *s, int team)
 {
     const double begin = harness_now();
     symm_status status = SYMM_OK;
@@ -126,10 +127,20 @@ static int await_failure(struct stage *s, int team)
         harness_sleep(0.01);
         status = symm_signal(s->team[team], 1 - s->rank, 9, NULL, NULL);
     }
+    return status;
+}
+
+/* On team 1 rank 0's call is the first not made; on team 2 it may be rank 1's, whose call of
+ * team 1 has failed by then. */
+static int await_failure(struct stage *s, int team)
+{
+    const symm_status status = await(s, team);
+
     CHECK_MESSAGE(status == SYMM_ERR_ABORTED, "rank %d, team %d: %s, %s", s->rank, team,
                   symm_status_name(status), symm_last_error());
     CHECK_ERROR(team == 1 ? "rank 0 did not make" : " did not make ");
     CHECK_ERROR("the call before it on its stream");
+    CHECK_ERROR("'vain'"); /* the cause, along the chain */
     return 0;
 }
 
@@ -190,14 +201,44 @@ static int follow(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-static void run(const struct scene *scene)
+/* Three streams of two teams, of which none has more than two. */
+static int use_queues(symm_ctx *ctx, void *unused)
+{
+    const symm_call other = {.size = sizeof(other), .timeout = SECONDS};
+    symm_call call = other;
+    struct stage s;
+
+    (void)unused;
+    CHECK_ZERO(stage_open(&s, ctx, true));
+    for (int team = 0; team < 2; team++) {
+        call.stream = team == 0 ? s.stream : NULL;
+        CHECK_OK(reduce(&s, team, &call, NULL));
+        CHECK_OK(symm_stream_synchronize(ctx, call.stream, SECONDS));
+    }
+    CHECK_OK(symm_stream_create(ctx, &call.stream));
+    CHECK_OK(reduce(&s, 1, &call, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, call.stream, SECONDS));
+    CHECK_OK(symm_barrier(s.world, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    if (s.rank == 0)
+        CHECK_OK(fail_first(&s, COLLECTIVE));
+    CHECK_STATUS(await(&s, 0), SYMM_ERR_TIMEOUT);
+    CHECK_ERROR("uses all its 3 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS");
+    CHECK_OK(symm_barrier(s.world, NULL, NULL)); /* rank 0 has seen the failure, too */
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    symm_stream_destroy(ctx, call.stream);
+    stage_close(&s);
+    return 0;
+}
+
+static void run(int (*body)(symm_ctx *ctx, void *arg), const struct scene *scene)
 {
     struct scene *shared = harness_shared(sizeof(*shared));
 
     *shared = *scene;
     assert_int_equal(harness_run(&(struct harness){.ranks = 2,
                                                    .mode = HARNESS_PROCESSES,
-                                                   .body = follow,
+                                                   .body = body,
                                                    .arg = shared,
                                                    .timeout = HARNESS_AMPLE}),
                      0);
@@ -209,20 +250,29 @@ static void test_follow(void **unused)
     (void)unused;
     for (int first = 0; first < FIRSTS; first++)
         for (int next = 0; next < NEXTS; next++)
-            run(&(struct scene){first, next, .own = (first + next) % 2});
+            run(follow, &(struct scene){first, next, .own = (first + next) % 2});
 }
 
 static void test_captured(void **unused)
 {
     (void)unused;
     for (int first = 0; first < TOKEN; first++) /* a wait in a graph has no deadline */
-        run(&(struct scene){first, REDUCE, .own = true, .capture = true});
+        run(follow, &(struct scene){first, REDUCE, .own = true, .capture = true});
+}
+
+static void test_queues(void **unused)
+{
+    (void)unused;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "3", 1);
+    run(use_queues, &(struct scene){0});
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_follow),
-                                       cmocka_unit_test(test_captured)};
+                                       cmocka_unit_test(test_captured),
+                                       cmocka_unit_test(test_queues)};
 
     device_suite();
     if (device_ranks(2) < 2)

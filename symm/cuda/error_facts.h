@@ -15,7 +15,8 @@ struct symm_cuda_facts {
     /* missing members whose hosts had queued the call */
     struct symm_cuda_members queued;
     uint64_t seen[SYMM_DEVICE_RANKS];
-    double timeout; /* seconds, of the team */
+    double timeout;   /* seconds, of the team */
+    bool by_watchdog; /* the caller, which holds the launcher's lock */
 };
 
 #endif

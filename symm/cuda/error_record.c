@@ -18,6 +18,7 @@
 #include "core/failure.h"
 #include "cuda/channel_table.h"
 #include "cuda/error_exchange.h"
+#include "cuda/error_teams.h"
 #include "cuda/launcher.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -393,37 +394,6 @@ static uint64_t last_word(const symm_team *team, const struct symm_cuda_facts *f
     return before;
 }
 
-int symm__cuda_queues(void)
-{
-    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    long queues = text ? strtol(text, NULL, 10) : 0;
-
-    return queues < 1 ? 8 : queues > 32 ? 32 : (int)queues;
-}
-
-static int streams_in_use(const symm_team *team)
-{
-    int count = 0;
-
-    for (int c = 0; c < SYMM_CHANNELS; c++)
-        count += __atomic_load_n(&team->channel[c].stream_id, __ATOMIC_RELAXED) != 0;
-    return count;
-}
-
-/* Causes of a delayed stream other than a slow rank; "" if none is known. */
-static const char *queue_text(const symm_team *team, char *text, size_t bytes)
-{
-    const int queues = symm__cuda_queues(), used = streams_in_use(team);
-
-    text[0] = '\0';
-    if (used >= queues)
-        snprintf(text, bytes,
-                 "; rank %d uses %d streams and has %d hardware queues, so one that "
-                 "waits may hold up another (CUDA_DEVICE_MAX_CONNECTIONS, at most 32)",
-                 team->ctx->rank, used, queues);
-    return text;
-}
-
 /* Fails because streams are late: all missing members' hosts have queued the call. */
 static symm_status report_queued(symm_team *team, const struct symm_cuda_facts *facts)
 {
@@ -431,13 +401,13 @@ static symm_status report_queued(symm_team *team, const struct symm_cuda_facts *
 
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
-        "%s did not arrive at %s within %g s%s; look at what runs on it before the "
-        "call, or raise SYMM_QUEUE_TIMEOUT%s",
+        "%s did not arrive at %s within %g s%s%s; look at what runs on it before the "
+        "call, or raise SYMM_QUEUE_TIMEOUT",
         missing_text(team, facts, missing, sizeof(missing)),
         own_text(team, facts, mine, sizeof(mine)),
         symm__queue_limit(team->ctx, facts->timeout),
         queued_text(team, facts, queued, sizeof(queued)),
-        queue_text(team, queues, sizeof(queues)));
+        symm__cuda_queue_text(team, facts, queues, sizeof(queues)));
 }
 
 /* The number of launches on a channel that a member's host has queued. */
@@ -511,22 +481,23 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT,
             "%s came to %s but did not finish it within %g s; rank %d waits for its "
-            "data; if it is only slow, raise the timeout (SYMM_TIMEOUT)%s",
+            "data%s; if it is only slow, raise the timeout (SYMM_TIMEOUT)",
             missing, own_text(team, facts, mine, sizeof(mine)), facts->timeout,
-            team->ctx->rank, queue_text(team, queues, sizeof(queues)));
+            team->ctx->rank,
+            symm__cuda_queue_text(team, facts, queues, sizeof(queues)));
     if (unpaired_text(team, facts, unpaired, sizeof(unpaired))[0])
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s%s", missing,
             own_text(team, facts, mine, sizeof(mine)), facts->timeout, unpaired);
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
-        "%s did not arrive at %s within %g s%s; rank %d was last at %s; if it is only "
-        "slow, raise the timeout (SYMM_TIMEOUT)%s",
+        "%s did not arrive at %s within %g s%s; rank %d was last at %s%s; if it is "
+        "only slow, raise the timeout (SYMM_TIMEOUT)",
         missing, own_text(team, facts, mine, sizeof(mine)), facts->timeout,
         queued_text(team, facts, queued, sizeof(queued)), symm__team_rank_at(team, one),
         tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
                  sizeof(last)),
-        queue_text(team, queues, sizeof(queues)));
+        symm__cuda_queue_text(team, facts, queues, sizeof(queues)));
 }
 
 static symm_status report_cancelled(symm_team *team, const struct symm_cuda_facts *facts)
@@ -540,18 +511,29 @@ static symm_status report_cancelled(symm_team *team, const struct symm_cuda_fact
 }
 
 /* Fails because the call before it on its stream, of another team, has failed: the call had no
- * effect. */
-static symm_status report_before(symm_team *team, const struct symm_cuda_facts *facts)
+ * effect. SYMM_OK: that team's failure has no sentence yet, which tells the cause. */
+static symm_status report_before(symm_team *team, const struct symm_cuda_facts *facts,
+                                 bool waited)
 {
-    char other[24] = "the world", mine[176];
+    char other[24] = "the world", name[128], why[SYMM_RECORD_BYTES] = "";
+    struct symm_site site;
+    bool ended;
 
+    if (!symm__cuda_failed_before(team, facts, facts->before - 1, why, sizeof(why),
+                                  &ended) &&
+        !ended && !waited)
+        return SYMM_OK;
     if (facts->before > 1)
         snprintf(other, sizeof(other), "team %u", facts->before - 1);
+    if (is_signal(facts) ||
+        !symm__cuda_site_of(team, team->local_rank, facts->tag, &site))
+        own_text(team, facts, name, sizeof(name));
+    else /* the name alone leaves room for the reason */
+        symm__site_name_text(site.name, name, sizeof(name));
     return symm__team_fail(team, SYMM_ERR_ABORTED,
                            "rank %d did not make %s: the call before it on its stream, "
-                           "of %s, has failed",
-                           team->ctx->rank, own_text(team, facts, mine, sizeof(mine)),
-                           other);
+                           "of %s, has failed%s%s",
+                           team->ctx->rank, name, other, why[0] ? ": " : "", why);
 }
 
 /* Fails because of a replay without addresses. SYMM_OK: the list of captured calls is in use. */
@@ -584,7 +566,7 @@ static symm_status explain(symm_team *team, const struct symm_cuda_facts *facts,
     if (facts->pointers != 0)
         return report_pointers(team, facts, waited);
     if (facts->before != 0)
-        return report_before(team, facts);
+        return report_before(team, facts, waited);
     /* A peer that cancelled its arrival will report the reason, or did before it ended. */
     if (facts->status == SYMM_ERR_ABORTED ||
         (facts->status == SYMM_ERR_TIMEOUT && some_cancelled(team, facts))) {
@@ -635,7 +617,7 @@ static bool is_aborted(const symm_team *team)
 
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
 {
-    struct symm_cuda_facts facts;
+    struct symm_cuda_facts facts = {.by_watchdog = !may_wait};
     double begin = symm__now();
     symm_status status = symm__team_failed(team);
 

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* error_teams.c - see error_teams.h. */
+#include "cuda/error_teams.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda/launcher.h"
+
+#define QUEUES_MOST 32 /* hardware queues of a context */
+
+int symm__cuda_queues(void)
+{
+    const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    long queues = text ? strtol(text, NULL, 10) : 0;
+
+    return queues < 1 ? 8 : queues > QUEUES_MOST ? QUEUES_MOST : (int)queues;
+}
+
+/* The teams of a context may be read under the launcher's lock, which the watchdog holds. */
+static void teams_lock(const symm_team *team, const struct symm_cuda_facts *facts)
+{
+    if (!facts->by_watchdog)
+        pthread_mutex_lock(&team->ctx->launcher->lock);
+}
+
+static void teams_unlock(const symm_team *team, const struct symm_cuda_facts *facts)
+{
+    if (!facts->by_watchdog)
+        pthread_mutex_unlock(&team->ctx->launcher->lock);
+}
+
+/* The streams on which any team of this rank has calls; counts no further than `most`. */
+static int streams_in_use(const symm_team *team, const struct symm_cuda_facts *facts,
+                          int most)
+{
+    uint64_t seen[QUEUES_MOST];
+    int count = 0;
+
+    teams_lock(team, facts);
+    for (const struct symm_cuda_team *t = team->ctx->launcher->teams; t; t = t->next)
+        for (int c = 0; c < SYMM_CHANNELS && count < most; c++) {
+            uint64_t id =
+                __atomic_load_n(&t->team->channel[c].stream_id, __ATOMIC_RELAXED);
+            int at = 0;
+
+            while (at < count && seen[at] != id)
+                at++;
+            if (id != 0 && at == count)
+                seen[count++] = id;
+        }
+    teams_unlock(team, facts);
+    return count;
+}
+
+const char *symm__cuda_queue_text(const symm_team *team,
+ const struct symm_cuda_facts *facts, char *text, size_t bytes)
+{
+    const int queues = symm__cuda_queues();
+
+    text[0] = '\0';
+    if (streams_in_use(team, facts, queues) >= queues)
+        snprintf(
+            text, bytes,
+            "; rank %d uses all its %d hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, "
+            "at most %d), so a stream that waits may hold up another",
+            team->ctx->rank, queues, QUEUES_MOST);
+    return text;
+}
+
+bool symm__cuda_failed_before(const symm_team *team, const struct symm_cuda_facts *facts, uint32_t number, char *why, size_t bytes, bool *ended)
+{
+    const symm_team *other = NULL;
+    bool failed = false;
+
+    teams_lock(team, facts);
+    for (const struct symm_cuda_team *t = team->ctx->launcher->teams; t && !other;
+         t = t->next)
+        if (t->team->number == number)
+            other = t->team;
+    *ended = !other;
+    /* acquire: pairs with the release in team_mark */
+    if (other && __atomic_load_n(&other->failed, __ATOMIC_ACQUIRE) != SYMM_OK) {
+        snprintf(why, bytes, "%s", other->failure);
+        failed = true;
+    }
+    teams_unlock(team, facts);
+    return failed;
+}
