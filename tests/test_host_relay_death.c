@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_relay_death.c - deaths of ranks and of hosts, as the relays of others see them
- * (relay_stage.h): how soon, and whichever rank has finalized before.
+ * (relay_stage.h): how soon, and whichever rank has finalized before; and a rank that says in an
+ * exchange why it ends.
  */
 #include <setjmp.h>
 
+#include "oob/exchange.h"
 #include "oob/forks.h"
+#include "oob/hosts.h"
 #include "relay_stage.h"
+#include "util/status.h"
 
 #include <cmocka.h>
 
@@ -279,13 +283,82 @@ static void test_forked_child(void **state)
     }
 }
 
+/* The rank's connections as exchanges want them. They take the relay. */
+static int oob_open(struct symm_oob *oob, struct side *side)
+{
+    static uint16_t local_of[RANKS_MAX];
+    const int ranks = side->job->ranks;
+    int *fds = malloc((size_t)ranks * sizeof(*fds));
+
+    PLANE_CHECK(fds != NULL);
+    for (int r = 0; r < ranks; r++)
+        fds[r] = side->job->pair[side->rank][r];
+    for (int r = 1; r < ranks; r++)
+        if (side->job->host_of[r] == side->job->host_of[r - 1])
+            local_of[r] = (uint16_t)(local_of[r - 1] + 1);
+    symm__oob_init(oob, side->rank, ranks, fds);
+    oob->host_of = side->job->host_of;
+    oob->local_of = local_of;
+    oob->relay = side->relay;
+    PLANE_CHECK(symm__oob_room_open(oob, side->job->hosts) == SYMM_OK);
+    return 0;
+}
+
+/* Rank 3 fails in an exchange, tells rank 2 of its host, and dies. Rank 0 comes when the death is
+ * known to all, so rank 1 waits for it meanwhile. */
+static int body_reason(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    const int all[4] = {0, 1, 2, 3};
+    struct symm_exchange exchange = {.what = "a step",
+                                     .tag = 5,
+                                     .members = all,
+                                     .count = 4,
+                                     .timeout = HARNESS_SOON};
+    struct symm_oob_message messages[4];
+    struct symm_oob oob;
+    struct side side;
+
+    PLANE_CHECK(side_open(&side, rank, job, good_key) == 0);
+    PLANE_CHECK(oob_open(&oob, &side) == 0);
+    atomic_fetch_add(&job->shared->ready, 1);
+    PLANE_CHECK(await(&job->shared->ready, job->ranks) == 0);
+    if (rank == job->victim) { /* as a rank does that could not open its relay */
+        exchange.members = all + 2;
+        exchange.count = 2;
+        exchange.status = symm__fail(SYMM_ERR_SYSTEM, "a lack of clay");
+        (void)!symm__exchange_local(&oob, &exchange, messages);
+        symm__sleep(0.1); /* rank 2 reports it */
+        kill(getpid(), SIGKILL);
+    }
+    if (rank == 0) {
+        PLANE_CHECK(await_death(&side) == 0);
+        symm__sleep(0.2); /* rank 1 asks meanwhile */
+    }
+    plane_note(result, symm__exchange(&oob, &exchange, messages));
+    symm__oob_finish(&oob);
+    return 0;
+}
+
+static void test_reason(void **state)
+{
+    struct job job;
+
+    (void)state;
+    job_open(&job, "aabb");
+    job.victim = 3;
+    job_run(&job, body_reason);
+    for (int r = 0; r < 3; r++)
+        assert_error(&job, r, SYMM_ERR_SYSTEM, "a lack of clay");
+    job_close(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_death_after_end),
-        cmocka_unit_test(test_death_elsewhere),
-        cmocka_unit_test(test_forked_child),
+        cmocka_unit_test(test_death),           cmocka_unit_test(test_death_after_end),
+        cmocka_unit_test(test_death_elsewhere), cmocka_unit_test(test_forked_child),
+        cmocka_unit_test(test_reason),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,7 +166,14 @@ static symm_status fail_ended(const struct over *over, int i)
     int rank = exchange->members[i];
     bool left = symm__oob_left(oob, rank);
     struct symm_relay_report report;
+    symm_status lost = SYMM_OK;
 
+    /* A rank may end because its host has failed in this exchange, which that host reports
+     * first. */
+    if (over->place_of[i] != over->here)
+        lost = symm__oob_lost(oob, exchange->tag, over->sequence);
+    if (lost != SYMM_OK)
+        return lost;
     /* `alive` is also false when a rank of another host has reported the team's failure. */
     if (over->place_of[i] != over->here && !left && !symm__oob_died(oob, rank) &&
         symm__oob_reported(oob, exchange->tag, &report))

@@ -81,8 +81,8 @@ void symm__oob_notify(struct symm_oob *oob, uint64_t tag, symm_status status,
 /* What a rank of another host has reported of a team; false: nothing. */
 bool symm__oob_reported(struct symm_oob *oob, uint64_t tag,
                         struct symm_relay_report *report);
-/* An exchange of that tag and number has ended well among hosts. Has it failed on a host all the
- * same? Then why: members on that host do not come to the step that follows it. */
+/* Has the exchange of that tag and number failed on a host? Then why. It may have ended well on
+ * others: members on that host do not come to the step that follows it. */
 symm_status symm__oob_lost(struct symm_oob *oob, uint64_t before,
                            uint32_t sequence) SYMM_MUST_CHECK;
 
