@@ -379,6 +379,16 @@ static symm_status exchange_verdict(const struct symm_oob_run *run)
     return SYMM_OK;
 }
 
+/* What to report of an exchange that ends here with `status`: a rank that lacked something before
+ * may lack it here again, and the first lack is the cause. */
+static symm_status exchange_cause(const struct symm_oob_run *run, symm_status status)
+{
+    if (run->mine == SYMM_OK || (status != SYMM_ERR_SYSTEM && status != SYMM_ERR_NOMEM))
+        return status;
+    return symm__fail(run->mine, "rank %d failed in %s: %.380s", run->oob->rank,
+                      run->exchange->what, run->sentence);
+}
+
 symm_status symm__exchange_local(struct symm_oob *oob,
                                  const struct symm_exchange *exchange,
                                  struct symm_oob_message *messages)
@@ -411,7 +421,7 @@ symm_status symm__exchange_local(struct symm_oob *oob,
     if (status == SYMM_OK)
         status = exchange_last_look(&run);
     if (status != SYMM_OK)
-        symm__oob_abandon(&run, status);
+        symm__oob_abandon(&run, exchange_cause(&run, status));
     else
         status = exchange_verdict(&run);
     if (run.mine != SYMM_OK)
