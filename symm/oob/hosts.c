@@ -188,6 +188,7 @@ static int find_ended(const struct over *over, bool finalized, bool near)
 {
     const struct symm_exchange *exchange = over->exchange;
     const struct symm_oob *oob = over->oob;
+    const bool ended = symm__relay_any_ended(oob->relay);
     bool asked = false;
 
     for (int i = 0; i < exchange->count; i++) {
@@ -195,12 +196,12 @@ static int find_ended(const struct over *over, bool finalized, bool near)
         /* For a rank of another host `alive` checks the reports about the team, so one query is
          * enough for all of these. A rank that has finalized may have completed this exchange
          * before: it is not asked. */
-        bool far = over->place_of[i] != over->here;
-        bool query = rank != oob->rank && oob->alive && !(far && asked) &&
-                     !(far && symm__oob_left(oob, rank));
+        bool far = over->place_of[i] != over->here, query;
 
-        if (!far && !near)
+        if (far ? !ended && (asked || !oob->alive) : !near)
             continue;
+        query = rank != oob->rank && oob->alive && !(far && asked) &&
+                !(far && symm__oob_left(oob, rank));
         asked = asked || (far && query);
         if (((far && symm__oob_died(oob, rank)) ||
              (query && !oob->alive(oob->alive_arg, rank))) &&

@@ -19,6 +19,12 @@ enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank
     return __atomic_load_n(&relay->state[rank], __ATOMIC_ACQUIRE);
 }
 
+bool symm__relay_any_ended(const struct symm_relay *relay)
+{
+    /* acquire: who knows of an end by other ways sees it here, too */
+    return __atomic_load_n(&relay->any_ended, __ATOMIC_ACQUIRE);
+}
+
 bool symm__relay_is_silent(const struct symm_relay *relay, int host)
 {
     return __atomic_load_n(&relay->silent[host], __ATOMIC_RELAXED);

@@ -44,6 +44,8 @@ void symm__relay_queue_plain(struct symm_relay_connection *to,
 void symm__relay_set_state(struct symm_relay *relay, int rank,
                            enum symm_relay_state state)
 {
+    if (state != SYMM_RELAY_ALIVE)
+        __atomic_store_n(&relay->any_ended, true, __ATOMIC_RELEASE);
     /* The first state that is not ALIVE stays. release: pairs with the acquire in
      * symm__relay_state: after it a reader sees `silent` of the host */
     if (__atomic_load_n(&relay->state[rank], __ATOMIC_RELAXED) == SYMM_RELAY_ALIVE)

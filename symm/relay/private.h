@@ -128,6 +128,7 @@ struct symm_relay {
     bool *silent; /* [hosts], atomic: gone because it does not answer */
     bool any_gone, any_left;
     uint8_t *state;   /* [ranks], atomic: enum symm_relay_state */
+    bool any_ended;   /* atomic: set before a rank's state is */
     bool *hung_up;    /* [local_size]: that rank's socket has hung up */
     /* no earlier connection to the host above in the tree of the world */
     double attach_at;

@@ -147,6 +147,8 @@ enum symm_relay_state { SYMM_RELAY_ALIVE, SYMM_RELAY_DIED, SYMM_RELAY_FINALIZED 
 
 /* What is known of a rank of another host: two loads. */
 enum symm_relay_state symm__relay_state(const struct symm_relay *relay, int rank);
+/* May a rank be in another state than ALIVE? Not: none is. One load, for those who look at all. */
+bool symm__relay_any_ended(const struct symm_relay *relay);
 /* Is that host taken for dead because it does not answer? It may live, cut off from this one. */
 bool symm__relay_is_silent(const struct symm_relay *relay, int host);
 
