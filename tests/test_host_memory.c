@@ -262,7 +262,7 @@ static void committed_memory_stays(void **state)
     before = count_fds();
     char *own = (char *)base + GRANULE, *peer = (char *)base + 5 * GRANULE;
     assert_false(readable(own));
-    assert_int_equal(ops->commit(NULL, own, 2 * GRANULE, &fd), SYMM_OK);
+    assert_int_equal(ops->commit(NULL, own, 2 * GRANULE, 0, &fd), SYMM_OK);
     assert_int_equal(fstat(fd, &is), 0);
     assert_int_equal(is.st_size, 2 * GRANULE);
     assert_true((size_t)is.st_blocks * 512 >= 2 * GRANULE); /* there, not promised */
@@ -289,6 +289,25 @@ static void committed_memory_stays(void **state)
     ops->release(NULL, base, 8 * GRANULE);
 }
 
+static void unused_bytes_take_no_memory(void **state)
+{
+    struct stat is;
+    char *base;
+    int fd;
+    (void)state;
+    assert_int_equal(ops->reserve(NULL, GRANULE, (void **)&base), SYMM_OK);
+    assert_int_equal(ops->commit(NULL, base, GRANULE, GRANULE / 2, &fd), SYMM_OK);
+    assert_int_equal(fstat(fd, &is), 0);
+    assert_int_equal(is.st_size, GRANULE);
+    assert_int_equal((size_t)is.st_blocks * 512, GRANULE / 2);
+    base[0] = base[GRANULE / 2] = 1; /* but it may be used */
+    assert_int_equal(fstat(fd, &is), 0);
+    assert_true((size_t)is.st_blocks * 512 > GRANULE / 2);
+    check_cannot_change(fd, GRANULE);
+    assert_int_equal(close(fd), 0);
+    ops->release(NULL, base, GRANULE);
+}
+
 /* A peer that takes pages away gets everybody zeros, not a signal. */
 static void holes_are_zeros(void **state)
 {
@@ -297,7 +316,7 @@ static void holes_are_zeros(void **state)
     (void)state;
     assert_int_equal(ops->reserve(NULL, 2 * GRANULE, &base), SYMM_OK);
     volatile char *at = base;
-    assert_int_equal(ops->commit(NULL, base, GRANULE, &fd), SYMM_OK);
+    assert_int_equal(ops->commit(NULL, base, GRANULE, 0, &fd), SYMM_OK);
     memset(base, 1, GRANULE);
     assert_int_equal(
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)GRANULE),
@@ -603,6 +622,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(import_refuses),
         cmocka_unit_test(committed_memory_stays),
+        cmocka_unit_test(unused_bytes_take_no_memory),
         cmocka_unit_test(holes_are_zeros),
         cmocka_unit_test(bad_descriptors_at_rendezvous),
         cmocka_unit_test(segments_outside_the_range),

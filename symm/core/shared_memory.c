@@ -48,14 +48,14 @@ static symm_status map_shared(int fd, void *at, size_t bytes)
 }
 
 /*
- * Pages for the whole segment, now. A signal interrupts the allocation and undoes what
+ * Pages for the segment from `begin` on, now. A signal interrupts the allocation and undoes what
  * this one call has done: in parts a program with a profiler's timer gets on too.
  */
-static int allocate(int fd, size_t bytes)
+static int allocate(int fd, size_t begin, size_t bytes)
 {
     int error = 0;
 
-    for (size_t at = 0; at < bytes && (error == 0 || error == EINTR);) {
+    for (size_t at = begin; at < bytes && (error == 0 || error == EINTR);) {
         size_t part = bytes - at < GRANULARITY ? bytes - at : GRANULARITY;
 
         error = posix_fallocate(fd, (off_t)at, (off_t)part);
@@ -83,7 +83,7 @@ static symm_status check_file_limit(size_t bytes)
         bytes, (unsigned long long)limit.rlim_cur);
 }
 
-symm_status symm__shared_create(void *at, size_t bytes, int *fd)
+symm_status symm__shared_create(void *at, size_t bytes, size_t unused, int *fd)
 {
     symm_status status = check_file_limit(bytes);
     int made, error;
@@ -98,7 +98,7 @@ symm_status symm__shared_create(void *at, size_t bytes, int *fd)
                                   "sizing a segment of %zu bytes", bytes);
         goto err_close;
     }
-    error = allocate(made, bytes);
+    error = allocate(made, unused, bytes);
     if (error) {
         status =
             symm__fail_errno(SYMM_ERR_NOMEM, error,

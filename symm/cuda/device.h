@@ -88,7 +88,7 @@ symm_status symm__cuda_reserve(struct symm_backend *backend, size_t bytes, void 
 void symm__cuda_release(struct symm_backend *backend, void *base, size_t bytes);
 symm_status symm__cuda_share(struct symm_backend *backend, struct symm_backend *owner);
 symm_status symm__cuda_commit(struct symm_backend *backend, void *at, size_t bytes,
-                              int *handle);
+                              size_t unused, int *handle);
 symm_status symm__cuda_import(struct symm_backend *backend, int handle, void *at,
                               size_t bytes);
 symm_status symm__cuda_fabric_import(struct symm_backend *backend,

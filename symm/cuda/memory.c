@@ -364,8 +364,9 @@ static symm_status place(struct symm_backend *backend, void *address, size_t byt
 }
 
 symm_status symm__cuda_commit(struct symm_backend *backend, void *at, size_t bytes,
-                              int *handle)
+                              size_t unused, int *handle)
 {
+    (void)unused; /* a device gives memory by whole granules */
     return place(backend, at, bytes, &(struct source){.commits = handle});
 }
 

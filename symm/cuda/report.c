@@ -140,7 +140,7 @@ static symm_status prove_pair(struct trial *t)
     status = symm__cuda_reserve(t->to, PROOF_BYTES, &seen);
     if (status != SYMM_OK)
         goto err_own;
-    status = symm__cuda_commit(t->from, own, PROOF_BYTES, &handle);
+    status = symm__cuda_commit(t->from, own, PROOF_BYTES, 0, &handle);
     if (status == SYMM_OK) {
         status = symm__cuda_import(t->to, handle, seen, PROOF_BYTES);
         close(handle);

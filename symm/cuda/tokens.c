@@ -171,7 +171,7 @@ static symm_status tokens_create(symm_ctx *ctx, int *fd,
         return status;
     }
     made->host = base;
-    status = *fd < 0 ? symm__shared_create(base, SYMM_CUDA_WORDS_BYTES, fd)
+    status = *fd < 0 ? symm__shared_create(base, SYMM_CUDA_WORDS_BYTES, 0, fd)
                      : symm__shared_map(*fd, base, SYMM_CUDA_WORDS_BYTES);
     if (status == SYMM_OK)
         status = tokens_register(made);

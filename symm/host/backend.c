@@ -88,10 +88,10 @@ static symm_status host_share(struct symm_backend *backend, struct symm_backend 
 }
 
 static symm_status host_commit(struct symm_backend *backend, void *at, size_t bytes,
-                               int *handle)
+                               size_t unused, int *handle)
 {
     (void)backend;
-    return symm__shared_create(at, bytes, handle);
+    return symm__shared_create(at, bytes, unused, handle);
 }
 
 static symm_status host_import(struct symm_backend *backend, int handle, void *at,
@@ -206,7 +206,7 @@ static symm_status host_mem_alloc(int device, size_t bytes, struct symm_mem *mem
     status = symm__shared_reserve(mem->bytes, &at);
     if (status != SYMM_OK)
         return status;
-    status = symm__shared_create(at, mem->bytes, &mem->fd);
+    status = symm__shared_create(at, mem->bytes, 0, &mem->fd);
     if (status != SYMM_OK)
         symm__shared_release(at, mem->bytes);
     mem->ptr = at;

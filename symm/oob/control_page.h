@@ -17,7 +17,7 @@
 #include "symm/device.h"
 #include "symm/symm.h"
 
-#define SYMM_CONTROL_MAGIC 0x73796d6d63746c31u /* "symmctl1" */
+#define SYMM_CONTROL_MAGIC 0x73796d6d63746c32u /* "symmctl2" */
 #define SYMM_MAX_TEAMS     256                 /* of one context at a time */
 #define SYMM_SLOT_WORDS    (SYMM_MAX_TEAMS / 64)
 #define SYMM_RECORD_BYTES  448
@@ -123,32 +123,33 @@ struct symm_control {
     uint64_t waiting;
     uint32_t reserved2[14];
     struct symm_record record[SYMM_MAX_TEAMS];
-    /* CUDA: the call sites that words of this rank name by their tag (site_table.c). Each
-     * is written before the first launch with its tag: the tag is stored last (release). */
-    struct symm_site site[SYMM_CONTROL_SITES];
     struct symm_consensus agreement[SYMM_MAX_TEAMS];
-    /* CUDA: what this rank has queued on each channel (cuda/channel.c). */
-    uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
-    uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
     struct symm_creation creation[SYMM_CREATIONS];
     uint8_t reserved3[12096 - SYMM_CREATIONS * sizeof(struct symm_creation)];
-    /* From here on peers map the page for writing, and all before for reading. */
+    /* Peers map what lies from here to `site` for writing, the rest for reading. */
     uint64_t consensus_word[SYMM_CONSENSUS_WORDS];
     /* From here on there is a page on CUDA only. */
     struct symm_channel_table channel_table[SYMM_MAX_TEAMS];
     struct symm_budget budget;
     uint8_t reserved4[SYMM_BUDGET_BYTES - sizeof(struct symm_budget)];
+    /* The call sites that words of this rank name by their tag (site_table.c). Each is written
+     * before the first launch with its tag: the tag is stored last (release). */
+    struct symm_site site[SYMM_CONTROL_SITES];
+    /* What this rank has queued on each channel (cuda/channel.c). */
+    uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
+    uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
 };
 
 /* What is mapped: whole pages for any page size. */
 #define SYMM_CONTROL_BYTES      819200
-#define SYMM_CONTROL_HOST_BYTES 458752 /* on the host backend */
+#define SYMM_CONTROL_HOST_BYTES 163840 /* on the host backend */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
 _Static_assert(sizeof(struct symm_channel_table) == 768, "layout");
 _Static_assert(offsetof(struct symm_control, consensus_word) % 16384 == 0 &&
                    sizeof(struct symm_control) == SYMM_CONTROL_BYTES &&
                    offsetof(struct symm_control, channel_table) ==
-                       SYMM_CONTROL_HOST_BYTES,
-               "what peers write is the last, and shares no page of up to 16 KiB");
+                       SYMM_CONTROL_HOST_BYTES &&
+                   offsetof(struct symm_control, site) % 16384 == 0,
+               "what peers write shares no page of up to 16 KiB with the rest");
 
 #endif

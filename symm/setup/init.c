@@ -296,7 +296,7 @@ static symm_status open_control(symm_ctx *ctx)
 {
     struct symm_control *control = control_of(ctx, ctx->rank);
     symm_status status =
-        symm__shared_create(control, symm__control_bytes(ctx), &ctx->control_handle);
+        symm__shared_create(control, symm__control_bytes(ctx), 0, &ctx->control_handle);
 
     if (status != SYMM_OK)
         return status;
@@ -307,18 +307,17 @@ static symm_status open_control(symm_ctx *ctx)
     return symm__liveness_create(&control->live, &ctx->liveness);
 }
 
-/* A peer's page is for reading; only the agreements' words and what lies after them are
- * written by other ranks. */
-static symm_status protect_control(struct symm_control *control)
+/* Of a peer's page, of which `bytes` are mapped, other ranks write the middle alone. */
+static symm_status protect_control(struct symm_control *control, size_t bytes)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t bytes = offsetof(struct symm_control, consensus_word) / page * page;
+    const size_t begin = offsetof(struct symm_control, consensus_word),
+                 end = offsetof(struct symm_control, site);
 
-    if (mprotect(control, bytes, PROT_READ) == 0)
+    if (mprotect(control, begin, PROT_READ) == 0 &&
+        (bytes < end || mprotect(control->site, bytes - end, PROT_READ) == 0))
         return SYMM_OK;
     return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                            "making %zu bytes of a peer's control page read-only",
-                            bytes);
+                            "making a peer's control page read-only");
 }
 
 /* Maps a peer's control page and keeps its pidfd. */
@@ -337,7 +336,7 @@ static symm_status adopt_peer(symm_ctx *ctx, struct symm_oob_message *message, i
                      rank, symm_last_error());
             return symm__fail_quiet(status, sentence);
         }
-        status = protect_control(control);
+        status = protect_control(control, symm__control_bytes(ctx));
         if (status != SYMM_OK)
             return status;
         if (!symm__process_is(message->fds[1], &process->pid))
