@@ -36,9 +36,10 @@
 #define GUARD_BYTES ((size_t)4096)
 #define SLAB_BYTES  (SIMT_WARP * STACK_BYTES)
 #define SLEEP_AFTER 200 /* rounds of polls without progress: the core goes to others */
+#define SLEEP_MORE  350000 /* ns that sleeps grow to in a long wait */
 #define STALL_AFTER 8   /* and under a watch, where many blocks may wait: it is told, */
 #define STALL_SLEEP 20  /* and sleeps begin, longer each time up to STALL_MOST ns */
-#define STALL_MOST  400000
+#define STALL_MOST  3000000
 
 #define SIMT_BARRIERS 16 /* of a block; 0 is that of __syncthreads */
 
@@ -296,7 +297,8 @@ void idle_watched(launch *l)
 /* All fibers that could run have polled in vain: other ranks must come first. */
 void idle(launch *l)
 {
-    struct timespec pause = {0, 50000};
+    const long more = 1000L * (l->rounds - SLEEP_AFTER);
+    struct timespec pause = {0, 50000 + (more < SLEEP_MORE ? more : SLEEP_MORE)};
 
     l->polls = 0;
     l->rounds++;
