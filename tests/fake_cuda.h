@@ -13,7 +13,6 @@
  *  FAKE_CUDA_DEVICES=n        devices (8; 0: none); CUDA_VISIBLE_DEVICES chooses among them
  *  FAKE_CUDA_BUS=n            device d of the machine is at 0000:(n + d):00.0 (160)
  *  FAKE_CUDA_MEMORY=bytes     of each device, counted in each process (4 GiB)
- *  FAKE_CUDA_NO_ONES=1        fills of ones of a page or more do nothing (memory is not touched)
  *  FAKE_CUDA_NO_PEER=1        no device reaches another's memory
  *  FAKE_CUDA_MULTICAST=1      devices can multicast
  *  FAKE_CUDA_NO_MULTICAST=n   except device n of the machine

@@ -258,5 +258,6 @@ FAKE_API CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config,
     op.name = function->name;
     op.registers = fake_registers(function->name, op.threads);
     memcpy(&op.args, params[0], sizeof(op.args));
+    fake_ones_now(op.name, &op.args);
     return fake_submit(stream, &op);
 }

@@ -81,15 +81,19 @@ static void fill_once(char *to, size_t bytes, uint32_t *mark)
     }
 }
 
-/* Kernels that may read packets which are empty when all their bits are set: sums of floats of up
- * to 32 bits. */
+/* A type with a pattern to spare: all bits set are no number. */
+static bool may_spare(int32_t dtype)
+{
+    return dtype == SYMM_FLOAT32 || dtype == SYMM_FLOAT16 || dtype == SYMM_BFLOAT16 ||
+           dtype == SYMM_FLOAT8_E4M3 || dtype == SYMM_FLOAT8_E5M2;
+}
+
+/* Kernels that may read packets which are empty when all their bits are set. */
 static bool reads_ones(const char *name, const struct symm_cuda_args *args)
 {
     return (strncmp(name, "symm_all_reduce", 15) == 0 ||
             strncmp(name, "symm_reduce_scatter", 19) == 0) &&
-           args->scratch.lamport_bytes > 0 &&
-           (args->dtype == SYMM_FLOAT32 || args->dtype == SYMM_FLOAT16 ||
-            args->dtype == SYMM_BFLOAT16);
+           args->scratch.lamport_bytes > 0 && may_spare(args->dtype);
 }
 
 void fake_ones_now(const char *name, const struct symm_cuda_args *args)

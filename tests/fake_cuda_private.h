@@ -291,6 +291,10 @@ CUresult fake_stream_of(CUstream *stream); /* checks; NULL becomes the legacy st
 /* Records the operation or gives it to the stream's worker; takes a copy. */
 CUresult fake_submit(CUstream stream, const struct fake_op *op);
 void fake_run(const struct fake_op *op); /* without the lock */
+/* fake_cuda_ones.c. Is that a fill with ones that may be left out until a kernel reads them? */
+bool fake_ones_later(const void *to, size_t bytes);
+/* Makes those that the kernel may read, before its launch. */
+void fake_ones_now(const char *name, const struct symm_cuda_args *args);
 void fake_step(
     const struct fake_op *op); /* under the lock: runs it, or waits for its mark */
 /* Starts a detached thread with all signals blocked. */

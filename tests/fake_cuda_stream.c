@@ -125,12 +125,8 @@ static void fill(const struct fake_op *op)
         memset((void *)high, 0, end - high);
         return;
     }
-    if (op->value == 0xff && op->bytes >= page && fake_env("FAKE_CUDA_NO_ONES", 0))
-        return;                  /* of a suite with more memory than the machine */
-#if defined(MADV_POPULATE_WRITE) /* one call for all pages, not a fault for each */
-    if (low < high)
-        (void)madvise((void *)low, high - low, MADV_POPULATE_WRITE);
-#endif
+    if (op->value == 0xff && fake_ones_later(op->to, op->bytes))
+        return;
     memset(op->to, (int)op->value, op->bytes);
 }
 

@@ -231,16 +231,14 @@ static void missing_and_dead(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
-/* 256 teams at a time, the world among them; the next one is refused. On the fake driver the
- * packets of these teams are not marked as empty, which would touch 12 GiB a rank: they make
- * barriers and signals only. */
+/* 256 teams at a time, the world among them; the next one is refused. They make barriers and
+ * signals only: sums would touch 12 GiB a rank on the fake driver (fake_cuda_ones.c). */
 static void large_heap(symm_config *config, int rank, void *arg)
 {
     (void)rank;
     (void)arg;
     config->heap_bytes = (size_t)256 << 28;
     setenv("FAKE_CUDA_MEMORY", "68719476736", 1);
-    setenv("FAKE_CUDA_NO_ONES", "1", 1);
 }
 
 /* A signal to the other rank and back, then a barrier. */
