@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """start_growth.py measure START_PROGRAM [RUNS] >FILE.json, start_growth.py plot FILE.json OUT.svg
 
-measure: starts jobs of 64 to 3,072 ranks, 8 a host, all on this machine (tests/start_program.c),
+measure: starts jobs of 64 to 4,096 ranks, 8 a host, all on this machine (tests/start_program.c),
 RUNS times each, and writes what each run took. plot: the best of each, by ranks (needs no other
 program).
 """
@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-HOSTS = (8, 16, 32, 64, 128, 256, 384)
+HOSTS = (8, 16, 32, 64, 128, 256, 384, 512)
 LINE = re.compile(
     r"(\d+) ranks on (\d+) hosts: ([\d.]+) s the slowest symm_init, ([\d.]+) s in all, "
     r"(\d+) KiB of own memory a rank, ([\d.]+) s of the processors to start, ([\d.]+) in all")
@@ -47,7 +47,7 @@ def plot(data, path):
                [(ranks, value / cores) for ranks, value in best(runs, "processor_seconds")]),
               ("memory of its own a rank, MiB", "#2ca02c",
                [(ranks, value / 1024) for ranks, value in best(runs, "kib_a_rank")])]
-    low_x, high_x, low_y, high_y = 56, 4700, 0.05, 100
+    low_x, high_x, low_y, high_y = 56, 4700, 0.05, 200
 
     def x(value):
         return 70 + 620 * math.log(value / low_x) / math.log(high_x / low_x)
@@ -58,7 +58,7 @@ def plot(data, path):
     out = ['<svg xmlns="http://www.w3.org/2000/svg" width="720" height="440" '
            'font-family="sans-serif" font-size="13">',
            '<rect width="720" height="440" fill="white"/>']
-    for ranks in (64, 128, 256, 512, 1024, 2048, 3072):
+    for ranks in (64, 128, 256, 512, 1024, 2048, 4096):
         out.append(f'<line x1="{x(ranks):.1f}" y1="30" x2="{x(ranks):.1f}" y2="380" stroke="#ddd"/>'
                    f'<text x="{x(ranks):.1f}" y="398" text-anchor="middle">{ranks}</text>')
     for value in (0.1, 1, 10, 100):
