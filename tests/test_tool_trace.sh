@@ -81,7 +81,8 @@ slices ' (wait|failure) '
 same "calls"
 slices ' (put|barrier|all_reduce|signal_wait) '
 [ "$(grep -c 'failure 1$' "$folder/found")" = 3 ] || fail "a failure is not shown on each rank"
-grep -q 'rank 0 wait [2-9]' "$folder/found" || fail "rank 0 has not waited"
+grep -Eq 'rank 0 wait ([2-9]|[1-9][0-9]+)$' "$folder/found" ||
+    fail "rank 0 has not waited twice: $(grep 'rank 0 wait' "$folder/found")"
 grep -h '"late"' "$folder"/trace/*rank0.json | grep '"wait"' |
     grep -q '"awaited": \[1\]' || fail "who was late is not shown"
 grep -q '"failure".*"SYMM_ERR_TIMEOUT".*rank 1 did not arrive' "$folder"/trace/*rank0.json ||
