@@ -78,7 +78,7 @@ static symm_status reduce(symm_ctx *ctx, float *data, size_t count, const char *
 
 static int body_counts(symm_ctx *ctx, void *arg)
 {
-    static float data[1500];
+    static float data[1500], queued[2];
     symm_team *world = symm_team_world(ctx);
     symm_info info = {.size = sizeof(info)};
     symm_buffer *buffer;
@@ -91,7 +91,7 @@ static int body_counts(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_rendezvous(world));
     own = symm_buffer_ptr(buffer);
     for (int i = 0; i < SMALL; i++)
-        CHECK_OK(reduce(ctx, data, 2, "a", i % 3 ? NULL : stream, 0));
+        CHECK_OK(reduce(ctx, i % 3 ? data : queued, 2, "a", i % 3 ? NULL : stream, 0));
     CHECK_OK(symm_stream_synchronize(ctx, stream, 0));
     for (int i = 0; i < LARGE; i++)
         CHECK_OK(reduce(ctx, data, 1250, "b\"\\", NULL, 0));
