@@ -359,22 +359,31 @@ static symm_status exchange_run(struct symm_oob_run *run, struct pollfd *polls)
 
 /* ---- Ending ---------------------------------------------------------------------- */
 
+/* Sets the error of a member that brought a failure as its part; `why` has `bytes` bytes. */
+static symm_status exchange_brought(const struct symm_oob_run *run, int rank,
+                                    symm_status status, const char *why, size_t bytes)
+{
+    char sentence[SYMM_ERROR_BYTES];
+
+    (void)snprintf(sentence, sizeof(sentence), "rank %d failed in %s: %.*s", rank,
+                   run->exchange->what, (int)bytes, why);
+    (void)symm__printable(sentence, sizeof(sentence));
+    return symm__fail_quiet(status, sentence);
+}
+
 /* All parts are here: has a member failed? Every member finds the same one. */
 static symm_status exchange_verdict(const struct symm_oob_run *run)
 {
+    static const char none[] = "it gave no reason";
     for (int i = 0; i < run->exchange->count; i++) {
         const struct symm_oob_peer *peer = &run->peers[i];
-        char sentence[SYMM_ERROR_BYTES];
         if (peer->status == SYMM_OK)
             continue;
         const struct symm_oob_message *message = &run->messages[i];
         bool silent = message->bytes_count == 0 || message->bytes == NULL;
-        (void)snprintf(sentence, sizeof(sentence), "rank %d failed in %s: %.*s",
-                       peer->rank, run->exchange->what,
-                       silent ? 19 : (int)message->bytes_count,
-                       silent ? "it gave no reason" : (const char *)message->bytes);
-        (void)symm__printable(sentence, sizeof(sentence));
-        return symm__fail_quiet(peer->status, sentence);
+        return exchange_brought(run, peer->rank, peer->status,
+                                silent ? none : (const char *)message->bytes,
+                                silent ? sizeof(none) - 1 : message->bytes_count);
     }
     return SYMM_OK;
 }
@@ -385,8 +394,8 @@ static symm_status exchange_cause(const struct symm_oob_run *run, symm_status st
 {
     if (run->mine == SYMM_OK || (status != SYMM_ERR_SYSTEM && status != SYMM_ERR_NOMEM))
         return status;
-    return symm__fail(run->mine, "rank %d failed in %s: %.380s", run->oob->rank,
-                      run->exchange->what, run->sentence);
+    return exchange_brought(run, run->oob->rank, run->mine, run->sentence,
+                            strlen(run->sentence));
 }
 
 symm_status symm__exchange_local(struct symm_oob *oob,
