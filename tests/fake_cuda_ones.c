@@ -6,7 +6,7 @@
  * nothing: a page that is touched costs more than all else of a small job. So such a fill of fresh
  * memory is left out (fake_ones_later), and made for all members of the team before the first launch
  * of a kernel that may read the channel's packets (fake_ones_now). Whether it is made is marked in
- * each member's memory, in the gap before its scratch, which nobody uses.
+ * each member's memory, in the gap before its scratch, which is not used.
  */
 #include <sched.h>
 #include <stdio.h>

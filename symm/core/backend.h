@@ -122,9 +122,9 @@ struct symm_backend_ops {
     /* Uses the owner's reservation. */
     symm_status (*share)(struct symm_backend *backend, struct symm_backend *owner);
     /* New zeroed memory at `at` (inside a reservation); *handle is a descriptor that the
-     * caller closes, the memory lives while it is mapped anywhere. bytes: whole granules, of
-     * which nobody uses the first `unused`: they need no memory. In a shared reservation the
-     * handle may be -1, and what lay there before goes. */
+     * caller closes, the memory lives while it is mapped anywhere. bytes: whole granules.
+     * The first `unused` of them are never used and need no memory. In a shared reservation
+     * the handle may be -1, and what lay there before goes. */
     symm_status (*commit)(struct symm_backend *backend, void *at, size_t bytes,
                           size_t unused, int *handle);
     /* Checks a peer's handle (kind, size, seals), then maps it at `at`. */

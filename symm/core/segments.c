@@ -75,8 +75,9 @@ static symm_status segments_reserve(symm_team *team)
     return SYMM_OK;
 }
 
-/* Bytes of the segment at `from` that nobody uses: the slots of the pad of a team over hosts, whose
- * local teams run its collectives. With 4,096 ranks on one machine that is 7 GiB. */
+/* Bytes at the beginning of the segment at `from` that are never used. A team over hosts does not
+ * use the slots of its pad: its local teams run its collectives. The slots of 4,096 ranks on one
+ * machine take 7 GiB. */
 static size_t unused_bytes(const symm_team *team, size_t from)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

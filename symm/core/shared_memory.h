@@ -20,8 +20,8 @@
 symm_status symm__shared_reserve(size_t bytes, void **base) SYMM_MUST_CHECK;
 /* Ends the reservation and all mappings in it. */
 void symm__shared_release(void *base, size_t bytes);
-/* New zeroed memory at `at`, inside a reservation. unused: bytes at its beginning that nobody uses,
- * for which none is allocated. *fd: its descriptor, the caller's. */
+/* New zeroed memory at `at`, inside a reservation. The first `unused` bytes are never used: they
+ * get no memory. *fd: its descriptor, the caller's. */
 symm_status symm__shared_create(void *at, size_t bytes, size_t unused,
                                 int *fd) SYMM_MUST_CHECK;
 /* The memory of a descriptor that a peer has sent, at `at`. `fd` stays the caller's. */
