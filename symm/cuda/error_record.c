@@ -515,13 +515,11 @@ static symm_status report_cancelled(symm_team *team, const struct symm_cuda_fact
 static symm_status report_before(symm_team *team, const struct symm_cuda_facts *facts,
                                  bool waited)
 {
-    char other[24] = "the world", name[128], why[SYMM_RECORD_BYTES] = "";
+    char other[24] = "the world", name[128], why[SYMM_RECORD_BYTES];
     struct symm_site site;
-    bool ended;
 
-    if (!symm__cuda_failed_before(team, facts, facts->before - 1, why, sizeof(why),
-                                  &ended) &&
-        !ended && !waited)
+    if (!symm__cuda_reason_of(team, facts, facts->before - 1, why, sizeof(why)) &&
+        !waited)
         return SYMM_OK;
     if (facts->before > 1)
         snprintf(other, sizeof(other), "team %u", facts->before - 1);

@@ -54,7 +54,8 @@ static int streams_in_use(const symm_team *team, const struct symm_cuda_facts *f
 }
 
 const char *symm__cuda_queue_text(const symm_team *team,
- const struct symm_cuda_facts *facts, char *text, size_t bytes)
+                                  const struct symm_cuda_facts *facts, char *text,
+                                  size_t bytes)
 {
     const int queues = symm__cuda_queues();
 
@@ -68,22 +69,23 @@ const char *symm__cuda_queue_text(const symm_team *team,
     return text;
 }
 
-bool symm__cuda_failed_before(const symm_team *team, const struct symm_cuda_facts *facts, uint32_t number, char *why, size_t bytes, bool *ended)
+bool symm__cuda_reason_of(const symm_team *team, const struct symm_cuda_facts *facts,
+                          uint32_t number, char *why, size_t bytes)
 {
-    const symm_team *other = NULL;
-    bool failed = false;
+    const struct symm_cuda_team *other;
+    bool known = true;
 
+    why[0] = '\0';
     teams_lock(team, facts);
-    for (const struct symm_cuda_team *t = team->ctx->launcher->teams; t && !other;
-         t = t->next)
-        if (t->team->number == number)
-            other = t->team;
-    *ended = !other;
-    /* acquire: pairs with the release in team_mark */
-    if (other && __atomic_load_n(&other->failed, __ATOMIC_ACQUIRE) != SYMM_OK) {
-        snprintf(why, bytes, "%s", other->failure);
-        failed = true;
+    other = team->ctx->launcher->teams;
+    while (other && other->team->number != number)
+        other = other->next;
+    if (other) {
+        /* acquire: pairs with the release in team_mark */
+        known = __atomic_load_n(&other->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK;
+        if (known)
+            snprintf(why, bytes, "%s", other->team->failure);
     }
     teams_unlock(team, facts);
-    return failed;
+    return known;
 }

@@ -9,14 +9,16 @@
 #include "core/team.h"
 #include "cuda/error_facts.h"
 
+/* The hardware queues that a context has: streams beyond them share one. */
+int symm__cuda_queues(void);
 /* Why a stream may be late although its rank is not: all hardware queues are in use. "": they are
  * not. */
 const char *symm__cuda_queue_text(const symm_team *team,
                                   const struct symm_cuda_facts *facts, char *text,
                                   size_t bytes);
-/* Has the team of that number failed, on this rank? Then `why` is its reason. *ended: no team has
- * that number any more. */
-bool symm__cuda_failed_before(const symm_team *team, const struct symm_cuda_facts *facts,
-                              uint32_t number, char *why, size_t bytes, bool *ended);
+/* why: the reason for which the team of that number has failed on this rank; "": that team has
+ * ended. false: the reason is not known yet. */
+bool symm__cuda_reason_of(const symm_team *team, const struct symm_cuda_facts *facts,
+                          uint32_t number, char *why, size_t bytes);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "cuda/budget.h"
 #include "cuda/channel.h"
+#include "cuda/error_teams.h"
 #include "cuda/norm.h"
 #include "cuda/stream_order.h"
 #include "engine/runtime.h"

@@ -181,8 +181,6 @@ symm_status symm__cuda_team_device(symm_team *team, const void **device_team);
 /* error_record.c: `poll` and `abort` (see device_ops.h) */
 symm_status symm__cuda_team_poll(symm_team *team) SYMM_MUST_CHECK;
 void symm__cuda_abort(symm_team *team, symm_status status);
-/* The hardware queues that a context has: streams beyond them share one. */
-int symm__cuda_queues(void);
 /* As symm__cuda_team_poll, for the watchdog: SYMM_OK also while a reason is still missing. */
 symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
 /* The call sites of tags: published by their rank, found by all. */
