@@ -105,6 +105,10 @@ enum symm_cuda_pointers_state {
  * multiple of 32. */
 #define SYMM_PACKET_THREADS(size) ((size) > 4 ? 512 : 640)
 
+/* move_line.cu; reduce_scatter of move_pull.cu: threads of a block, at most. */
+#define SYMM_MOVE_THREADS 1024
+#define SYMM_PULL_THREADS 640
+
 /* all_reduce_two_shot_line.cu, wide: threads of a block that take packets, at most; as many as
  * scratch has room for and registers allow. */
 #define SYMM_WIDE_THREADS(size) ((size) > 4 ? 256 : 512)

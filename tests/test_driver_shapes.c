@@ -55,9 +55,64 @@ static void test_find(void **unused)
                 if (!symm__cuda_kernel_find(&query, &kernel, &shape))
                     continue;
                 assert_in_range(shape.blocks, 1, SYMM_DEVICE_BLOCKS);
-                assert_in_range(shape.threads, 32, SYMM_PACKET_THREADS(2) + 32);
+                assert_in_range(shape.threads, 32, SYMM_MOVE_THREADS);
                 assert_int_equal(shape.threads % 32, 0);
             }
+}
+
+/* What one rank receives by packets goes in one round: it has a lane for each packet also where an
+ * eighth of the device is left to others, up to what the choice of an algorithm gives it. */
+static void test_moves(void **unused)
+{
+    static const struct {
+        enum symm_kind kind;
+        const char *kernel;
+    } moves[] = {{SYMM_KIND_BROADCAST, "symm_broadcast_ll_line_any"},
+                 {SYMM_KIND_ALL_GATHER, "symm_all_gather_ll_line_any"},
+                 {SYMM_KIND_ALL_TO_ALL, "symm_all_to_all_ll_line_any"}};
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_query query = {.algorithm = SYMM_ALGORITHM_LL_PUSH,
+                                    .processors = 132};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    query.scratch = scratch[0];
+    for (size_t i = 0; i < sizeof(moves) / sizeof(moves[0]); i++)
+        for (query.size = 2; query.size <= SYMM_FEW_RANKS; query.size++)
+            for (query.bytes = 1;
+                 query.bytes <= (384u << 10) / (unsigned)(query.size - 1);
+                 query.bytes += 1 + query.bytes / 16) {
+                query.kind = moves[i].kind;
+                assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+                assert_string_equal(kernel.name, moves[i].kernel);
+                assert_true(shape.blocks <= 132 - 132 / 8);
+            }
+}
+
+/* An eighth less of blocks costs a reduce_scatter of 2^n bytes no more turns of its threads. */
+static void test_pulls(void **unused)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_query query = {.kind = SYMM_KIND_REDUCE_SCATTER,
+                                    .algorithm = SYMM_ALGORITHM_ONE_SHOT_PULL,
+                                    .dtype = SYMM_BFLOAT16,
+                                    .op = SYMM_SUM,
+                                    .processors = 132};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    query.scratch = scratch[0];
+    for (query.size = 2; query.size <= SYMM_FEW_RANKS; query.size++)
+        for (query.bytes = MEGA; query.bytes <= 64 * MEGA; query.bytes *= 2) {
+            assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+            assert_true(shape.blocks * shape.threads >= 65536);
+            assert_true(shape.blocks <= 132 - 132 / 8);
+            assert_true(shape.threads <= SYMM_PULL_THREADS);
+        }
 }
 
 /* Scratch that holds nothing: pushes say no, and nothing is divided by it. */
@@ -240,11 +295,9 @@ static void test_rows(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),
-        cmocka_unit_test(test_no_scratch),
-        cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_cut_rows),
+        cmocka_unit_test(test_find),       cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_pulls),      cmocka_unit_test(test_no_scratch), cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_rows),       cmocka_unit_test(test_cut_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

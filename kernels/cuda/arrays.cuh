@@ -177,9 +177,11 @@ static_assert(sizeof(struct symm_pointers) ==
 #if defined(SYMM_BY_POINTER)
 typedef struct symm_by_pointer symm_arrays;
 #define SYMM_KERNEL_ARRAYS(name) SYMM_KERNEL(name##_by_pointer)
+#define SYMM_KERNEL_PULLS(name)  SYMM_KERNEL_OF(name##_by_pointer, SYMM_PULL_THREADS)
 #else
 typedef struct symm_by_offset symm_arrays;
 #define SYMM_KERNEL_ARRAYS(name) SYMM_KERNEL(name)
+#define SYMM_KERNEL_PULLS(name)  SYMM_KERNEL_OF(name, SYMM_PULL_THREADS)
 #endif
 
 #endif

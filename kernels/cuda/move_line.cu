@@ -57,17 +57,17 @@ SYMM_DEVICE void move(const struct symm_cuda_args &args, uint64_t in_stride,
         symm_round_finish(args, &round, at.warp);
 }
 
-SYMM_KERNEL(symm_all_gather_ll_line_any)
+SYMM_KERNEL_OF(symm_all_gather_ll_line_any, SYMM_MOVE_THREADS)
 {
     move<false>(args, 0, args.bytes);
 }
 
-SYMM_KERNEL(symm_all_to_all_ll_line_any)
+SYMM_KERNEL_OF(symm_all_to_all_ll_line_any, SYMM_MOVE_THREADS)
 {
     move<false>(args, args.bytes, args.bytes);
 }
 
-SYMM_KERNEL(symm_broadcast_ll_line_any)
+SYMM_KERNEL_OF(symm_broadcast_ll_line_any, SYMM_MOVE_THREADS)
 {
     move<true>(args, 0, 0);
 }

@@ -131,7 +131,7 @@ SYMM_KERNEL_ARRAYS(symm_broadcast_one_shot_pull_any)
 }
 
 #define SYMM_REDUCE_SCATTER(name, dtype, n)                                            \
-    SYMM_KERNEL_ARRAYS(symm_reduce_scatter_one_shot_pull_##name)                       \
+    SYMM_KERNEL_PULLS(symm_reduce_scatter_one_shot_pull_##name)                        \
     {                                                                                  \
         reduce_scatter<dtype, n>(args);                                                \
     }

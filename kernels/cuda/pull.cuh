@@ -261,7 +261,7 @@ template <> struct symm_pull_sum<SYMM_DTYPE_ANY, 0> {
                                 uint64_t bytes, uint64_t first, uint64_t step,
                                 uint64_t end, bool aligned, const TO &to)
     {
-        __shared__ uint64_t units[SYMM_FEW_RANKS][SYMM_MAX_BLOCK];
+        __shared__ uint64_t units[SYMM_FEW_RANKS][SYMM_PULL_THREADS];
         const uint32_t element = symm_element_size(args.dtype), t = threadIdx.x;
         const int n = args.team.size;
 

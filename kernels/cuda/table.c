@@ -25,7 +25,8 @@
 #define PACKET_BLOCKS   128u /* a warp a peer, a lane a packet: at most */
 #define STAGE_BLOCKS    128u /* kernels that stage: at most; a power of two divides well */
 #define PULL_PACKETS    512u /* packets for which they get a block more */
-#define LATE_BLOCKS     36u  /* of them, while a barrier costs more than bytes */
+#define PULL_THREADS    65536u /* of a grid, if it can be: 2^n packets divide well */
+#define LATE_BLOCKS     36u    /* of them, while a barrier costs more than bytes */
 #define LATE_BYTES      (512u << 10) /* of one rank's block, until then */
 #define STREAM_BYTES    (24u << 20)  /* of an array: by stores alone from here on */
 #define SCATTER_BYTES   (8u << 20)   /* the same, of all blocks */
@@ -323,12 +324,13 @@ static bool shape_of_packet(const struct symm_cuda_query *query,
 {
     const uint32_t group = WARP * (uint32_t)query->size;
     const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, PACKET_BLOCKS);
+    const uint32_t most = entry->split == BY_PACKET ? SYMM_MOVE_THREADS : MOST_THREADS;
     uint64_t packets, groups;
 
     if (!one_round(query, entry, &packets))
         return false;
     groups = divide_up(packets, (uint64_t)WARP * blocks);
-    if (groups > MOST_THREADS / group)
+    if (groups > most / group)
         return false;
     shape->threads = group * (uint32_t)groups;
     shape->blocks = blocks_for(query, packets, WARP * (uint32_t)groups, blocks);
@@ -471,6 +473,20 @@ static bool shape_of_column(const struct symm_cuda_query *query,
     return true;
 }
 
+/* Of a reduce_scatter with more packets than threads: more threads for what an eighth less of blocks
+ * takes away, which would cost a whole turn of all threads. (An all_gather by stores loses 4 % by
+ * that.) */
+static uint32_t pull_threads(const struct entry *entry, uint64_t packets,
+                             uint32_t blocks)
+{
+    if (entry->kind != SYMM_KIND_REDUCE_SCATTER || entry->split != BY_PULL ||
+        packets <= LATE_BYTES / PACKET || packets <= (uint64_t)MOST_THREADS * blocks)
+        return MOST_THREADS;
+    return (uint32_t)least(
+        divide_up(least(packets, PULL_THREADS), (uint64_t)WARP * blocks) * WARP,
+        SYMM_PULL_THREADS);
+}
+
 /* Kernels that stage have room for a packet of each block and rank in half of the stage. */
 static bool shape_of_pull(const struct symm_cuda_query *query,
                           const struct entry *entry, struct symm_cuda_shape *shape)
@@ -488,8 +504,8 @@ static bool shape_of_pull(const struct symm_cuda_query *query,
                      query->scratch.stage_bytes / (2 * PACKET * (unsigned)query->size));
     if (most == 0)
         return false;
-    shape->threads = column ? WARP : MOST_THREADS;
     shape->blocks = blocks_for(query, packets, column ? WARP : PULL_PACKETS, most);
+    shape->threads = column ? WARP : pull_threads(entry, packets, shape->blocks);
     return true;
 }
 
