@@ -173,6 +173,7 @@ struct symm_cuda_query {
     int size;        /* of the team: 1..SYMM_DEVICE_RANKS */
     uint64_t bytes;  /* of one rank's block */
     int processors;  /* multiprocessors; the fewest of all ranks' devices */
+    bool exclusive;  /* nothing else uses the devices: the grid may have all of them */
     uint32_t blocks; /* of the grid at most (budget.h); 0: no such limit */
     bool by_pointer; /* its addresses come from symm_cuda_args.pointers */
     struct symm_cuda_scratch scratch;

@@ -115,6 +115,32 @@ static void test_pulls(void **unused)
         }
 }
 
+/* A program that says that nothing else uses the devices gets all of them. */
+static void test_exclusive(void **unused)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_query query = {.kind = SYMM_KIND_REDUCE_SCATTER,
+                                    .algorithm = SYMM_ALGORITHM_ONE_SHOT_PULL,
+                                    .dtype = SYMM_BFLOAT16,
+                                    .op = SYMM_SUM,
+                                    .size = 2,
+                                    .bytes = 2 * MEGA};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    query.scratch = scratch[0];
+    for (query.processors = 16; query.processors <= 132; query.processors += 4) {
+        query.exclusive = false;
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        assert_int_equal(shape.blocks, query.processors - query.processors / 8);
+        query.exclusive = true;
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        assert_int_equal(shape.blocks, query.processors);
+    }
+}
+
 /* Scratch that holds nothing: pushes say no, and nothing is divided by it. */
 static void test_no_scratch(void **unused)
 {
@@ -296,7 +322,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_find),       cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_pulls),      cmocka_unit_test(test_no_scratch), cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_pulls),      cmocka_unit_test(test_exclusive),
+        cmocka_unit_test(test_no_scratch), cmocka_unit_test(test_wide),
         cmocka_unit_test(test_rows),       cmocka_unit_test(test_cut_rows),
     };
 

@@ -271,7 +271,8 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
 }
 
 /* Blocks for `packets`, `share` to each, at most `most`. Blocks wait for peers, so an eighth of
- * the multiprocessors is left to other kernels: among them may be those that a peer waits for. */
+ * the multiprocessors is left to other kernels: among them may be those that a peer waits for.
+ * Unless the caller says that there are none. */
 static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t packets,
                            uint32_t share, uint64_t most)
 {
@@ -279,7 +280,8 @@ static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t packets
 
     most = least(most, SYMM_DEVICE_BLOCKS);
     if (query->processors > 0)
-        most = least(most, (uint64_t)(query->processors - query->processors / 8));
+        most = least(most, (uint64_t)(query->processors -
+                                      (query->exclusive ? 0 : query->processors / 8)));
     if (query->blocks > 0)
         most = least(most, query->blocks);
     blocks = least(blocks, most);

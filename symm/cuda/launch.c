@@ -169,6 +169,7 @@ void symm__cuda_call_describe(const struct symm_team_channel *channel,
                            symm__cuda_multicast_at(team, args->out_offset, out) != NULL;
     query->size = team->size;
     query->processors = team->ctx->processors;
+    query->exclusive = team->ctx->exclusive && !team->inner; /* NCCL runs beside it */
     if (team->inner && symm__engine_fits_beside(team->ctx))
         query->processors -= team->ctx->engine->ops->grid;
     query->scratch = team->cuda->scratch[channel->index];
@@ -256,6 +257,7 @@ static symm_status take_shape(struct symm_team_channel *channel,
     if (blocks > 0)
         site.tag = cut_tag(site.tag, blocks);
     entry->early =
+        entry->ask.exclusive ||
         shape.blocks * shape.threads <= (uint32_t)ctx->processors * SYMM_EARLY_THREADS;
     entry->args.tag = site.tag;
     entry->function = function;

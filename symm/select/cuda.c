@@ -59,6 +59,7 @@ struct symm_cuda_query symm__cuda_ask(const struct symm_select_query *q,
                                     .size = q->size,
                                     .bytes = q->bytes,
                                     .processors = q->processors,
+                                    .exclusive = q->exclusive,
                                     .scratch = q->scratch,
                                     .rows = q->rows,
                                     .hidden = q->hidden};

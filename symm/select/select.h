@@ -32,6 +32,7 @@ struct symm_select_query {
     /* It lies in symmetric memory that all members have bound to multicast. */
     bool in_multicast, out_multicast;
     int processors; /* multiprocessors, the fewest of all ranks' devices */
+    bool exclusive; /* nothing else uses them (SYMM_EXCLUSIVE) */
     struct symm_cuda_scratch scratch; /* of the call's channel */
     /* all_reduce_norm: */
     uint64_t rows;
