@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_wide_chunks.c - an all_reduce over several hosts in chunks: on the CUDA backend, over
- * the fake driver and the fake NCCL. From 4 MiB on NCCL's step of a chunk runs on a second stream,
+ * the fake driver and the fake NCCL. From 8 MiB on NCCL's step of a chunk runs on a second stream,
  * beside the kernels of others. The sums, also of a graph, and errors are those of one piece.
  */
 /* ctest: cost 20 */
@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#define LEAST ((size_t)4 << 20 >> 2) /* int32 from which on there are chunks */
-#define CHUNK ((size_t)2 << 20 >> 2) /* of one, up to 8 MiB in all */
+#define LEAST ((size_t)8 << 20 >> 2) /* int32 from which on there are chunks */
+#define CHUNK ((size_t)4 << 20 >> 2) /* of the first, up to 32 MiB in all */
 #define SPACE ((size_t)20 << 20)     /* bytes of a buffer */
 
 static void configure(symm_config *config, int rank, void *arg)
@@ -97,11 +97,9 @@ static int all_sizes(struct stage *g)
 {
     CHECK_ZERO(one(g, LEAST - 2, false, 1));
     CHECK_ZERO(one(g, LEAST, false, 2));
-    CHECK_ZERO(one(g, LEAST, true, 2));
-    CHECK_ZERO(one(g, 2 * LEAST, false, 4));
-    /* A last chunk that is small, and an element that does not divide: by the leaders. */
-    CHECK_ZERO(one(g, 2 * CHUNK + 201, true, 3 + (g->s.rank % 2 == 0)));
-    CHECK_ZERO(one(g, 4 * LEAST, true, 4)); /* larger chunks */
+    /* An element that does not divide: by the leaders. */
+    CHECK_ZERO(one(g, 3 * CHUNK + 20001, true, 3 + (g->s.rank % 2 == 0)));
+    CHECK_ZERO(one(g, 2 * LEAST, true, 3)); /* of 4, 6 and 6 MiB */
     CHECK_ZERO(captured(g, LEAST + 30));
     return one(g, LEAST, true, 2); /* the streams are free again */
 }

@@ -26,7 +26,7 @@
 
 #include <cmocka.h>
 
-#define COUNT ((size_t)4 << 20 >> 2) /* int32 of two chunks */
+#define COUNT ((size_t)8 << 20 >> 2) /* int32 of two chunks */
 #define SPACE (COUNT * sizeof(int32_t))
 #define HALF  ((size_t)128 << 10 >> 2) /* int32 of the call beside: 32 blocks */
 

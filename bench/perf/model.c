@@ -304,22 +304,43 @@ static double host_us(const struct perf_model *model, enum perf_kind kind, doubl
 
 /* ---- Our collectives (call/hierarchical.c) --------------------------------------------- */
 
-/*
- * An all_reduce on the rails in n equal chunks. Beside the engine's step of a chunk the kernels
- * scatter the next one and gather the one before. If the step is slower than the two, all but the
- * first scatter and the last gather is hidden. Else the kernels wait for the engine twice: the
- * first step has only the second scatter beside it, the last step only the last gather but one.
- */
-static double rails_us(const struct perf_model *model, double part, double n)
+/* An all_reduce on the rails in one piece, `part` elements on each. */
+static double piece_us(const struct perf_model *model, double part)
 {
-    const double bytes = part / n * ELEMENT;
-    const double scatter = host_us(model, PERF_REDUCE_SCATTER, bytes);
-    const double gather = host_us(model, PERF_ALL_GATHER, bytes);
-    const double rail = rail_us(model, PERF_ALL_REDUCE, bytes);
+    const double bytes = part * ELEMENT;
 
-    if (n == 1 || rail >= scatter + gather)
-        return scatter + n * rail + gather;
-    return n * (scatter + gather) + fdim(rail, scatter) + fdim(rail, gather);
+    return host_us(model, PERF_REDUCE_SCATTER, bytes) +
+           rail_us(model, PERF_ALL_REDUCE, bytes) +
+           host_us(model, PERF_ALL_GATHER, bytes);
+}
+
+/* The later of two times; unlike by fmax, of what is not known (NAN) nothing is. */
+static double later(double a, double b)
+{
+    return a + fdim(b, a);
+}
+
+/*
+ * The same in chunks. Beside the engine's step of a chunk, on a stream of its own, the kernels
+ * scatter the next one and gather the one before.
+ */
+static double chunks_us(const struct perf_model *model, size_t part,
+                        const struct symm_chunks *chunks)
+{
+    double kernels = 0, engine = 0, scattered, gather = 0; /* when each is through */
+    size_t before = 0;
+
+    for (size_t left = part; left > 0; left -= before) {
+        const size_t now = symm__chunk(chunks, before, left);
+        const double bytes = (double)now * ELEMENT;
+
+        scattered = kernels + host_us(model, PERF_REDUCE_SCATTER, bytes);
+        kernels = before ? later(scattered, engine) + gather : scattered;
+        engine = later(scattered, engine) + rail_us(model, PERF_ALL_REDUCE, bytes);
+        gather = host_us(model, PERF_ALL_GATHER, bytes);
+        before = now;
+    }
+    return later(kernels, engine) + gather;
 }
 
 /* `chunks`: as the library makes it; else in one piece. */
@@ -327,12 +348,14 @@ static double all_reduce_us(const struct perf_model *model, double bytes, bool c
 {
     const double count = fmax(floor(bytes / ELEMENT), 1);
     const double part = floor(count / model->gpus), rest = count - part * model->gpus;
-    const double step = (double)symm__chunk_part(
+    const struct symm_chunks cut = symm__chunks(
         (size_t)part, (size_t)ELEMENT, (size_t)model->gpus, (size_t)model->hosts);
     double us = 0;
 
-    if (part > 0)
-        us = rails_us(model, part, chunks && model->gpus > 1 ? ceil(part / step) : 1);
+    if (chunks && model->gpus > 1 && cut.first < (size_t)part)
+        us = chunks_us(model, (size_t)part, &cut);
+    else if (part > 0)
+        us = piece_us(model, part);
     if (rest > 0) /* by the leaders */
         us += host_us(model, PERF_ALL_REDUCE, rest * ELEMENT) +
               rail_us(model, PERF_ALL_REDUCE, rest * ELEMENT) +

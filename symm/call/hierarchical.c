@@ -224,13 +224,13 @@ static symm_status reduce_leaders(struct run *run, const char *in, char *out,
     return status;
 }
 
-/* Elements of a rank's part in one chunk. At least `part`: no chunks. */
-static size_t chunk_of(const struct run *run, size_t part)
+/* How the call is cut, of `part` elements of each of the host's ranks. */
+static struct symm_chunks chunks_of(const struct run *run, size_t part)
 {
     if (!run->team->device_ops || !symm__engine_fits_beside(run->team->ctx))
-        return part;
-    return symm__chunk_part(part, run->element, (size_t)run->hierarchy->places,
-                            (size_t)run->hierarchy->hosts);
+        return (struct symm_chunks){.first = part, .most = part, .line = 1};
+    return symm__chunks(part, run->element, (size_t)run->hierarchy->places,
+                        (size_t)run->hierarchy->hosts);
 }
 
 /* A chunk: its first element, and how many each rank of the host has of it. */
@@ -284,7 +284,8 @@ static symm_status chunk_between(struct run *run, const struct chunk *chunk, int
 }
 
 /* While the engine moves a chunk, the kernels scatter the next one and gather the one before. */
-static symm_status all_reduce_chunks(struct run *run, size_t part, size_t step)
+static symm_status all_reduce_chunks(struct run *run, size_t part,
+                                     const struct symm_chunks *chunks)
 {
     const struct symm_device_ops *device = run->team->device_ops;
     const size_t places = (size_t)run->hierarchy->places;
@@ -295,7 +296,7 @@ static symm_status all_reduce_chunks(struct run *run, size_t part, size_t step)
 
     for (size_t at = 0; at < part && status == SYMM_OK; at += chunk.part, i++) {
         chunk.first = at * places;
-        chunk.part = part - at < step ? part - at : step;
+        chunk.part = symm__chunk(chunks, before.part, part - at);
         status = chunk_scatter(run, &chunk);
         if (status == SYMM_OK)
             status = chunk_between(run, &chunk, i % 2, side);
@@ -334,12 +335,13 @@ static symm_status all_reduce(struct run *run)
                       ? args->count / places
                       : 0;
     size_t most = part * places * run->element;
+    const struct symm_chunks chunks = chunks_of(run, part);
     const char *in = args->in;
     char *out = args->out;
     symm_status status = SYMM_OK;
 
-    if (chunk_of(run, part) < part)
-        status = all_reduce_chunks(run, part, chunk_of(run, part));
+    if (chunks.first < part)
+        status = all_reduce_chunks(run, part, &chunks);
     else if (part > 0)
         status = all_reduce_whole(run, part);
     if (status == SYMM_OK && part * places < args->count)
