@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <errno.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,6 +36,7 @@
 #define STACK_BYTES ((size_t)256 << 10)
 #define GUARD_BYTES ((size_t)4096)
 #define SLAB_BYTES  (SIMT_WARP * STACK_BYTES)
+#define GUARDS_MOST 24000 /* a process may have 65,530 mappings, a guard needs two */
 #define SLEEP_AFTER 200 /* rounds of polls without progress: the core goes to others */
 #define SLEEP_MORE  350000 /* ns that sleeps grow to in a long wait */
 #define STALL_AFTER 8   /* and under a watch, where many blocks may wait: it is told, */
@@ -104,6 +106,7 @@ struct slab {
 __thread struct launch *current;
 pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
 slab *pool; /* free slabs; the head lies in the first stack */
+unsigned guards; /* pages that no stack may reach; stacks without one are behind these */
 
 [[noreturn]] void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void die(const char *format, ...)
@@ -143,11 +146,25 @@ char *slab_take(void)
     memory = (char *)mmap(NULL, SLAB_BYTES, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        die("no memory for stacks");
-    for (unsigned i = 0; i < SIMT_WARP; i++)
+        die("no memory for stacks: %s", strerror(errno));
+    pthread_mutex_lock(&pool_lock);
+    guards += guards < GUARDS_MOST ? SIMT_WARP : 0;
+    for (unsigned i = 0; i < SIMT_WARP && guards < GUARDS_MOST; i++)
         if (mprotect(memory + i * STACK_BYTES, GUARD_BYTES, PROT_NONE) != 0)
-            die("no memory for stacks");
+            die("no memory for stacks: %s", strerror(errno));
+    pthread_mutex_unlock(&pool_lock);
     return memory;
+}
+
+/* A test may load and close this library many times. */
+__attribute__((destructor)) void slabs_close()
+{
+    while (pool) {
+        char *memory = (char *)pool - GUARD_BYTES;
+
+        pool = pool->next;
+        munmap(memory, SLAB_BYTES);
+    }
 }
 
 void slab_give(char *memory)
