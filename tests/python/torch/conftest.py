@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Runs programs under torchrun."""
+"""Runs programs as torchrun does."""
 
+import json
 import os
 import socket
 import subprocess
@@ -22,18 +23,48 @@ def write_program(folder, source):
     return program
 
 
-@pytest.fixture
-def torchrun(tmp_path):
-    """torchrun(size, source, arguments): runs Python source on ranks; what subprocess.run gives."""
+@pytest.fixture(scope="session")
+def forker():
+    """A process that runs jobs (fork_ranks.py)."""
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "fork_ranks.py")], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    yield process
+    process.stdin.close()
+    process.wait(timeout=10)
 
-    def run(size, source, arguments=(), check=True, timeout=240, **env):
-        program = write_program(tmp_path, source)
-        done = subprocess.run(
+
+@pytest.fixture
+def torchrun(tmp_path, request):
+    """torchrun(size, source, arguments): runs Python source on ranks; what subprocess.run gives.
+
+    The ranks are forked from a process that has imported torch. real=True: by torchrun itself.
+    """
+
+    def by_torchrun(command, size, timeout, env):
+        return subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone",
-             "--nproc-per-node", str(size), str(program), *arguments],
-            capture_output=True, text=True, timeout=timeout,
-            env={**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1", **env},
-        )
+             "--nproc-per-node", str(size), *command],
+            capture_output=True, text=True, timeout=timeout, env=env)
+
+    def forked(command, size, timeout, env):
+        process = request.getfixturevalue("forker")
+        output = {name: tmp_path / name for name in ("stdout", "stderr")}
+        for file in output.values():
+            file.write_bytes(b"")
+        process.stdin.write(json.dumps({
+            "program": command[0], "arguments": command[1:], "size": size, "env": env,
+            "timeout": timeout, **{name: str(file) for name, file in output.items()}}) + "\n")
+        process.stdin.flush()
+        status = int(process.stdout.readline())
+        return subprocess.CompletedProcess(
+            command, status, *(file.read_text(errors="replace") for file in output.values()))
+
+    def run(size, source, arguments=(), check=True, timeout=240, real=False, **env):
+        command = [str(write_program(tmp_path, source)), *arguments]
+        done = (by_torchrun if real else forked)(
+            command, size, timeout,
+            {**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1", **env})
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
