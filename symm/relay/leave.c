@@ -5,7 +5,8 @@
  * A relay that finalizes tells the host's neighbours, also those whose connections it has confirmed
  * and not counted yet. If no rank of the host listens after that, all have finalized. If no rank
  * listens, and the last relay was connected and has not told so, all have died. A relay that
- * begins after a death and finalizes at once first waits until the neighbours have connected.
+ * begins after a death and finalizes at once first waits until the neighbours have connected, and
+ * so does one that knows why an exchange of theirs has failed.
  * tests/model/leave.pml is the model.
  */
 #include "relay/private.h"
@@ -171,6 +172,23 @@ static double awaited_until(const struct symm_relay *relay, int host)
                : relay->first_until;
 }
 
+static void note_verdict(void *user, struct symm_relay_message *verdict)
+{
+    (void)verdict;
+    *(bool *)user = true;
+}
+
+/* Has an exchange failed of which that host has not heard yet, since it never was connected? It would
+ * find that this host has gone, and not know why. */
+static bool owes_verdict(struct symm_relay *relay, int host)
+{
+    bool owes = false;
+
+    if (!relay->connected[host])
+        symm__ledger_failures(&relay->ledger, host, note_verdict, &owes);
+    return owes;
+}
+
 bool symm__relay_is_settling(struct symm_relay *relay)
 {
     int above = symm__tree_attach(symm__relay_host(relay), relay->gone);
@@ -181,16 +199,17 @@ bool symm__relay_is_settling(struct symm_relay *relay)
         if (symm__relay_lives_on(relay, i) &&
             !symm__relay_find(relay, SYMM_RELAY_OF_RANK, relay->config.local[i]))
             return true;
-    if (symm__relay_has_successor(relay) || !relay->after_death)
+    if (symm__relay_has_successor(relay))
+        return false;
+    for (int h = 0; h < relay->config.hosts; h++)
+        if (now < awaited_until(relay, h) && symm__relay_is_missing(relay, h) &&
+            (relay->after_death || owes_verdict(relay, h)))
+            return true;
+    if (!relay->after_death)
         return false;
     c = above < 0 ? NULL : symm__relay_find(relay, SYMM_RELAY_TO_HOST, above);
-    if (above >= 0 && (!c || c->stage != SYMM_RELAY_OPEN) &&
-        now < awaited_until(relay, above))
-        return true;
-    for (int h = 0; h < relay->config.hosts; h++)
-        if (now < awaited_until(relay, h) && symm__relay_is_missing(relay, h))
-            return true;
-    return false;
+    return above >= 0 && (!c || c->stage != SYMM_RELAY_OPEN) &&
+           now < awaited_until(relay, above);
 }
 
 bool symm__relay_may_stop(struct symm_relay *relay)
