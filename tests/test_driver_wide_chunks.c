@@ -93,10 +93,12 @@ static int captured(struct stage *g, size_t count)
     return 0;
 }
 
-static int all_sizes(struct stage *g)
+static int all_sizes(struct stage *g, bool heap)
 {
+    CHECK_ZERO(one(g, LEAST, heap, 2));
+    if (heap)
+        return captured(g, LEAST + 30);
     CHECK_ZERO(one(g, LEAST - 2, false, 1));
-    CHECK_ZERO(one(g, LEAST, false, 2));
     /* An element that does not divide: by the leaders. */
     CHECK_ZERO(one(g, 3 * CHUNK + 20001, true, 3 + (g->s.rank % 2 == 0)));
     CHECK_ZERO(one(g, 2 * LEAST, true, 3)); /* of 4, 6 and 6 MiB */
@@ -117,7 +119,7 @@ static int body(symm_ctx *ctx, void *arg)
         CHECK_ZERO(device_area_open(&g.in, g.s.gpu, team, SPACE));
         CHECK_ZERO(device_area_open(&g.out, g.s.gpu, team, SPACE));
         CHECK_OK(symm_rendezvous(g.s.team));
-        failed = all_sizes(&g);
+        failed = all_sizes(&g, heap);
         device_area_close(&g.in);
         device_area_close(&g.out);
     }

@@ -16,14 +16,8 @@ ENGINES = ("test_flashinfer", "test_vllm_fusion", "test_sglang")
 @pytest.mark.parametrize("size, names", [
     (3, (*OPERATORS, *ENGINES)), (2, ("test_fused", "test_left")),
 ])
-def test_right(size, names):
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-         str(size), str(PROGRAM), "cpu", *names],
-        capture_output=True, text=True, timeout=300,
-        env={**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_right(torchrun, size, names):
+    done = torchrun(size, PROGRAM, ("cpu", *names))
     for name in names:
         assert f"{name}: " in done.stdout
     assert f"right: {size} ranks on cpu" in done.stdout
