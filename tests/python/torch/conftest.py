@@ -36,7 +36,8 @@ def forker():
 
 @pytest.fixture
 def torchrun(tmp_path, request):
-    """torchrun(size, source, arguments): runs Python source on ranks; what subprocess.run gives.
+    """torchrun(size, source, arguments): runs Python source, or a file, on ranks; what
+    subprocess.run gives.
 
     The ranks are forked from a process that has imported torch. real=True: by torchrun itself.
     """
@@ -61,7 +62,8 @@ def torchrun(tmp_path, request):
             command, status, *(file.read_text(errors="replace") for file in output.values()))
 
     def run(size, source, arguments=(), check=True, timeout=240, real=False, **env):
-        command = [str(write_program(tmp_path, source)), *arguments]
+        program = source if isinstance(source, Path) else write_program(tmp_path, source)
+        command = [str(program), *arguments]
         done = (by_torchrun if real else forked)(
             command, size, timeout,
             {**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1", **env})

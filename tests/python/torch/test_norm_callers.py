@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: MIT
 """gpu_norm.py with CPU tensors: the all-reduce fused with RMSNorm, by all its callers."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
