@@ -3,7 +3,7 @@
 
 symmrun -n 2 -- python tests/python/jax/gpu_jax.py
 
-Ranks take the GPUs in turn; with fewer GPUs than ranks SYMM_OVERSUBSCRIBE=1 is needed. Exit status
+Each rank has a GPU of its own; with fewer of them SYMM_OVERSUBSCRIBE=1 is needed. Exit status
 77 without JAX, or where JAX finds no GPU.
 """
 
@@ -11,6 +11,9 @@ import os
 import sys
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# JAX's device is the first one that it sees. Of several GPUs each rank sees one.
+if os.environ.get("SYMM_OVERSUBSCRIBE", "0") == "0":
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", os.environ.get("LOCAL_RANK", "0"))
 try:
     import jax
     import jax.numpy as jnp
