@@ -1,63 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * table.c - which CUDA kernel does which collective by which algorithm, with how many
+ * table.c - which CUDA kernel does which collective by which algorithm; shape.h has how many
  * blocks and threads.
  *
  * Pure: the answer depends on the query alone, so ranks with equal queries get equal
  * answers. Refuses, by false: combinations without a kernel, teams of more than
  * SYMM_DEVICE_RANKS, scratch too small for one packet of every thread of a warp. The caller
  * checks whether memory is symmetric and whether there is multicast.
- *
- * Shapes are for few microseconds: as many blocks as there are packets for, as few packets for
- * each thread as there are processors for. The numbers to tune are named at the top.
  */
 #include <stddef.h>
 
-#include "kernels/cuda_launch.h"
+#include "kernels/cuda/shape.h"
 
-#define PACKET          16u
-#define WARP            32u
-#define MOST_THREADS    512u
-#define SEGMENT_THREADS 256u /* a block at most, of BY_TWO_SHOT: they need registers */
-#define EXCHANGE_BLOCKS 128u /* warp a peer: at most */
-#define WIDE_BLOCKS     128u /* every thread all peers: at most */
-#define WIDE_THREADS    128u /* a block, until there are WIDE_BLOCKS of them */
-#define PACKET_BLOCKS   128u /* a warp a peer, a lane a packet: at most */
-#define STAGE_BLOCKS    128u /* kernels that stage: at most; a power of two divides well */
-#define PULL_PACKETS    512u /* packets for which they get a block more */
-#define PULL_THREADS    65536u /* of a grid, if it can be: 2^n packets divide well */
-#define LATE_BLOCKS     36u    /* of them, while a barrier costs more than bytes */
-#define LATE_BYTES      (512u << 10) /* of one rank's block, until then */
-#define STREAM_BYTES    (24u << 20)  /* of an array: by stores alone from here on */
-#define SCATTER_BYTES   (8u << 20)   /* the same, of all blocks */
-#define STREAM_LIMIT    ((uint64_t)16 << 30) /* its packets are counted in 31 bits */
-#define STREAM_STAGE    (4u << 20) /* bytes of the stage that pay for its barriers */
-#define COPY_BLOCKS     32u        /* of a put at most */
-#define COPY_PACKETS    512u       /* packets for which a put gets a block more */
-
-/* How a kernel divides its work, see the heads of the .cu files. */
-enum split {
-    BY_PACKET, /* 32 x size x groups threads, a lane for each packet; slot = [sender] */
-    BY_EACH,   /* a thread for each packet, and a warp more; slot = [sender] */
-    BY_PAIR,   /* the same between two, slot = packets of the peer */
-    BY_MANY,   /* the same, with any number of packets; two slots at most */
-    BY_TWO_PACKET, /* as BY_PACKET, packets of a segment; slot = [phase][sender] */
-    BY_TWO_WIDE, /* two rounds at most; a thread takes packets of each segment; a warp more */
-    BY_EXCHANGE,  /* 32 x size threads; a block takes 32 packets at once */
-    BY_TWO_SHOT,  /* a thread takes a packet of each segment; slot = [phase][sender] */
-    BY_BROADCAST, /* as BY_EXCHANGE, but in one round; slot = all */
-    BY_PULL,      /* any shape */
-    BY_STAGE,     /* the same, through the stage */
-    BY_STREAM,    /* the same, for much data */
-    BY_ROWS, /* row_exchange.cuh: groups of threads that have whole rows; a warp more */
-    BY_ROWS_TWO,     /* the same in two shots */
-    BY_COLUMN,       /* blocks of one warp, a lane takes a packet; slot = [sender] */
-    BY_COLUMN_TWO,   /* the same of a segment; slot = [phase][sender] */
-    BY_COLUMN_ALL,   /* the same of one sender, in one round; slot = all */
-    BY_COLUMN_PULL,  /* blocks of one warp, any number of them */
-    BY_COLUMN_STAGE, /* the same, through the stage */
-    BY_ONE           /* one block of one warp */
-};
+#define WARP 32u
 
 enum data {
     DATA_ANY,
@@ -69,8 +24,7 @@ enum data {
 struct entry {
     enum symm_kind kind;
     enum symm_algorithm algorithm;
-    enum split split;
-    uint32_t payload; /* bytes in a packet of 16 */
+    struct symm_cuda_division by;
     enum data data;
     symm_dtype dtype;
     int size;
@@ -86,7 +40,7 @@ struct entry {
       (SYMM_KIND_##kind != SYMM_KIND_ALL_REDUCE || (data) == DATA_ANY)))
 #define ROW(kind, algorithm, split, payload, data, dtype, size, name, module)          \
     {                                                                                  \
-        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, split, payload, data, dtype,     \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, {split, payload}, data, dtype,   \
             size, {name, module},                                                      \
         {                                                                              \
             HAS_POINTERS(kind, algorithm, data) ? name "_by_pointer" : NULL,           \
@@ -122,7 +76,7 @@ struct entry {
 /* The same, of teams of more than SYMM_FEW_RANKS. */
 #define WIDE(kind, algorithm, split, payload, data, module, name)                      \
     {                                                                                  \
-        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, split, payload, data,            \
+        SYMM_KIND_##kind, SYMM_ALGORITHM_##algorithm, {split, payload}, data,          \
             SYMM_FLOAT32, 0, {"symm_" name "_wide", module "_wide"},                   \
         {                                                                              \
             NULL, NULL                                                                 \
@@ -258,374 +212,6 @@ static const struct entry wide_entries[] = {
          "all_gather_multimem_one_shot_any"),
 };
 
-/* ---- Shapes ---------------------------------------------------------------------- */
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t divide_up(uint64_t a, uint64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-/* Blocks for `packets`, `share` to each, at most `most`. Blocks wait for peers, so an eighth of
- * the multiprocessors is left to other kernels: among them may be those that a peer waits for.
- * Unless the caller says that there are none. */
-static uint32_t blocks_for(const struct symm_cuda_query *query, uint64_t packets,
-                           uint32_t share, uint64_t most)
-{
-    uint64_t blocks = divide_up(packets, share);
-
-    most = least(most, SYMM_DEVICE_BLOCKS);
-    if (query->processors > 0)
-        most = least(most, (uint64_t)(query->processors -
-                                      (query->exclusive ? 0 : query->processors / 8)));
-    if (query->blocks > 0)
-        most = least(most, query->blocks);
-    blocks = least(blocks, most);
-    return blocks > 0 ? (uint32_t)blocks : 1;
-}
-
-static bool has_segments(const struct entry *entry)
-{
-    return entry->split == BY_TWO_SHOT || entry->split == BY_TWO_PACKET ||
-           entry->split == BY_TWO_WIDE || entry->split == BY_ROWS_TWO ||
-           entry->split == BY_COLUMN_TWO;
-}
-
-/* Packets of one sender that a slot has room for; as symm_slot_packets in the kernels. */
-static uint64_t room_of(const struct symm_cuda_query *query, const struct entry *entry)
-{
-    uint64_t slot = entry->payload == 8 ? query->scratch.ll_bytes / PACKET / 2
-                                        : query->scratch.lamport_bytes / PACKET / 3;
-
-    if (entry->split == BY_BROADCAST || entry->split == BY_COLUMN_ALL ||
-        entry->split == BY_PAIR || entry->split == BY_MANY ||
-        (entry->split == BY_ROWS && query->size == 2))
-        return slot; /* of the one sender */
-    return slot / (unsigned)query->size / (has_segments(entry) ? 2 : 1);
-}
-
-/* The packets of one sender, at least one; false: they need more than one round. */
-static bool one_round(const struct symm_cuda_query *query, const struct entry *entry,
-                      uint64_t *packets)
-{
-    *packets = divide_up(query->bytes, entry->payload);
-    if (*packets == 0)
-        *packets = 1;
-    if (has_segments(entry))
-        *packets = divide_up(*packets, (unsigned)query->size);
-    return *packets <= room_of(query, entry);
-}
-
-/* Groups of `size` warps, as many as it takes to have a lane for each packet. */
-static bool shape_of_packet(const struct symm_cuda_query *query,
-                            const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    const uint32_t group = WARP * (uint32_t)query->size;
-    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, PACKET_BLOCKS);
-    const uint32_t most = entry->split == BY_PACKET ? SYMM_MOVE_THREADS : MOST_THREADS;
-    uint64_t packets, groups;
-
-    if (!one_round(query, entry, &packets))
-        return false;
-    groups = divide_up(packets, (uint64_t)WARP * blocks);
-    if (groups > most / group)
-        return false;
-    shape->threads = group * (uint32_t)groups;
-    shape->blocks = blocks_for(query, packets, WARP * (uint32_t)groups, blocks);
-    return true;
-}
-
-/* One warp more than take packets, here and below. */
-static bool shape_of_each(const struct symm_cuda_query *query,
-                          const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, PACKET_BLOCKS);
-    const uint32_t most = SYMM_PACKET_THREADS(query->size);
-    uint32_t threads = 2 * WARP;
-    uint64_t packets;
-
-    if ((entry->split == BY_PAIR && query->size != 2) ||
-        !one_round(query, entry, &packets))
-        return false;
-    while (threads < most && packets > (uint64_t)threads * blocks)
-        threads = (uint32_t)least(2 * threads, most);
-    if (packets > (uint64_t)threads * blocks)
-        return false;
-    shape->threads = threads + WARP;
-    shape->blocks = blocks_for(query, packets, threads, blocks);
-    return true;
-}
-
-/* Of kernels whose packets fill scratch, which a power of two divides well: an eighth less costs
- * 4 % of 16 MiB. */
-static uint32_t whole_blocks(const struct symm_cuda_query *query)
-{
-    uint64_t blocks = WIDE_BLOCKS;
-
-    if (query->processors > 0)
-        blocks = least(blocks, (uint64_t)query->processors);
-    if (query->blocks > 0)
-        blocks = least(blocks, query->blocks);
-    return (uint32_t)blocks;
-}
-
-/* `step` packets, a packet of each thread, fit into a slot, and all into two that are cut so. */
-static bool in_two_slots(uint64_t packets, uint64_t step, uint64_t room)
-{
-    return step <= room && packets <= 2 * (room - room % step);
-}
-
-/* More than SYMM_PAIR_AHEAD packets of all threads have room in a slot, the call in two. */
-static bool shape_of_many(const struct symm_cuda_query *query,
-                          const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    const uint64_t packets = divide_up(query->bytes, PACKET);
-    const uint64_t room = room_of(query, entry);
-    const uint32_t blocks = whole_blocks(query);
-    uint32_t threads = MOST_THREADS;
-
-    while (threads > WARP && SYMM_PAIR_AHEAD >= room / (threads * blocks))
-        threads /= 2;
-    if (SYMM_PAIR_AHEAD >= room / (threads * blocks) ||
-        !in_two_slots(packets, threads * blocks, room))
-        return false;
-    *shape = (struct symm_cuda_shape){blocks, threads + WARP};
-    return true;
-}
-
-/* In one round or two, with as many packets of a segment for each thread. */
-static bool shape_of_wide(const struct symm_cuda_query *query,
-                          const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    const uint32_t blocks = whole_blocks(query);
-    const uint64_t most = (uint64_t)blocks * SYMM_WIDE_THREADS(query->size);
-    const uint64_t room = room_of(query, entry);
-    uint64_t packets, half, threads;
-    bool one;
-
-    if (room == 0)
-        return false;
-    one = one_round(query, entry, &packets);
-    half = one ? packets : divide_up(packets, 2);
-    threads = divide_up(divide_up(half, divide_up(half, most)), blocks);
-    threads = divide_up(threads, WARP) * WARP;
-    if (one && threads < WIDE_THREADS)
-        threads = WIDE_THREADS;
-    while (!one && threads > WARP && !in_two_slots(packets, threads * blocks, room))
-        threads -= WARP;
-    if (!one && !in_two_slots(packets, threads * blocks, room))
-        return false;
-    shape->threads = (uint32_t)threads + WARP;
-    shape->blocks =
-        one ? blocks_for(query, packets, (uint32_t)threads, blocks) : blocks;
-    return true;
-}
-
-static bool shape_of_exchange(const struct symm_cuda_query *query,
-                              const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    uint64_t packets = divide_up(query->bytes, entry->payload);
-    uint64_t room = room_of(query, entry);
-
-    if (room < WARP || (entry->split == BY_BROADCAST && packets > room))
-        return false;
-    shape->threads = WARP * (uint32_t)query->size;
-    shape->blocks =
-        blocks_for(query, packets, WARP, least(EXCHANGE_BLOCKS, room / WARP));
-    return true;
-}
-
-static bool shape_of_two_shot(const struct symm_cuda_query *query,
-                              const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    uint64_t packets =
-        divide_up(divide_up(query->bytes, entry->payload), (unsigned)query->size);
-    uint64_t room = room_of(query, entry);
-    uint32_t threads = WIDE_THREADS;
-
-    if (packets > (uint64_t)threads * blocks_for(query, UINT64_MAX, 1, WIDE_BLOCKS))
-        threads = SEGMENT_THREADS;
-    while (threads > WARP && (threads > room || threads / 2 >= packets))
-        threads /= 2;
-    if (threads > room)
-        return false;
-    shape->threads = threads;
-    shape->blocks =
-        blocks_for(query, packets, threads, least(WIDE_BLOCKS, room / threads));
-    return true;
-}
-
-/* A warp a block, a lane for each packet of one sender. */
-static bool shape_of_column(const struct symm_cuda_query *query,
-                            const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    const uint64_t room = room_of(query, entry);
-    uint64_t packets = divide_up(query->bytes, entry->payload);
-
-    if (has_segments(entry))
-        packets = divide_up(packets, (unsigned)query->size);
-    if (room < WARP || (entry->split == BY_COLUMN_ALL && packets > room))
-        return false;
-    shape->threads = WARP;
-    shape->blocks = blocks_for(query, packets, WARP, least(WIDE_BLOCKS, room / WARP));
-    return true;
-}
-
-/* Of a reduce_scatter with more packets than threads: more threads for what an eighth less of blocks
- * takes away, which would cost a whole turn of all threads. (An all_gather by stores loses 4 % by
- * that.) */
-static uint32_t pull_threads(const struct entry *entry, uint64_t packets,
-                             uint32_t blocks)
-{
-    if (entry->kind != SYMM_KIND_REDUCE_SCATTER || entry->split != BY_PULL ||
-        packets <= LATE_BYTES / PACKET || packets <= (uint64_t)MOST_THREADS * blocks)
-        return MOST_THREADS;
-    return (uint32_t)least(
-        divide_up(least(packets, PULL_THREADS), (uint64_t)WARP * blocks) * WARP,
-        SYMM_PULL_THREADS);
-}
-
-/* Kernels that stage have room for a packet of each block and rank in half of the stage. */
-static bool shape_of_pull(const struct symm_cuda_query *query,
-                          const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    const bool column =
-        entry->split == BY_COLUMN_PULL || entry->split == BY_COLUMN_STAGE;
-    uint64_t packets = divide_up(query->bytes, PACKET);
-    uint64_t most =
-        query->bytes <= LATE_BYTES && !column ? LATE_BLOCKS : SYMM_DEVICE_BLOCKS;
-
-    if (entry->split != BY_PULL && entry->split != BY_COLUMN_PULL)
-        most = least(most, STAGE_BLOCKS);
-    if (entry->split == BY_STAGE || entry->split == BY_COLUMN_STAGE)
-        most = least(most,
-                     query->scratch.stage_bytes / (2 * PACKET * (unsigned)query->size));
-    if (most == 0)
-        return false;
-    shape->blocks = blocks_for(query, packets, column ? WARP : PULL_PACKETS, most);
-    shape->threads = column ? WARP : pull_threads(entry, packets, shape->blocks);
-    return true;
-}
-
-static bool shape_of_stream(const struct symm_cuda_query *query,
-                            const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    const bool scatter = entry->kind == SYMM_KIND_REDUCE_SCATTER;
-    const uint64_t bytes = query->bytes * (scatter ? (unsigned)query->size : 1);
-
-    return bytes >= (scatter ? SCATTER_BYTES : STREAM_BYTES) && bytes < STREAM_LIMIT &&
-           query->scratch.stage_bytes >= STREAM_STAGE &&
-           shape_of_pull(query, entry, shape);
-}
-
-/* Packets of a row. */
-static uint64_t row_packets(uint32_t hidden, symm_dtype dtype)
-{
-    return divide_up((uint64_t)hidden * symm_dtype_size(dtype), PACKET);
-}
-
-/* Threads that have a row together, `most` at most, as struct symm_row_place. */
-static uint32_t row_threads(uint64_t packets, uint32_t most)
-{
-    uint32_t each = 1;
-
-    while (each * most < packets)
-        each *= 2;
-    return (uint32_t)divide_up(divide_up(packets, each), WARP) * WARP;
-}
-
-/*
- * A block for each of `rows`, and more groups in a block when there are no more blocks. If rows are
- * still more than groups, each group has as many as the next one, or one less: a grid of all blocks
- * would wait for the few that have one more.
- */
-static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
-                           uint32_t width, uint32_t most, struct symm_cuda_shape *shape)
-{
-    const uint32_t blocks = blocks_for(query, rows, 1, SYMM_DEVICE_BLOCKS);
-    const uint64_t some = rows > 0 ? rows : 1;
-    const uint64_t groups = least(divide_up(some, blocks), most / width);
-    const uint64_t turns = divide_up(some, groups * blocks);
-
-    shape->threads = (uint32_t)groups * width;
-    shape->blocks = blocks_for(query, rows, (uint32_t)(groups * turns), blocks);
-    return (uint32_t)groups;
-}
-
-/* In one round or two; `step` rows at a time. */
-static bool shape_of_rows(const struct symm_cuda_query *query,
-                          const struct entry *entry, struct symm_cuda_shape *shape)
-{
-    const bool two = entry->split == BY_ROWS_TWO;
-    const uint64_t rows = two ? divide_up(query->rows, (unsigned)query->size)
-                              : query->rows; /* that one sender sends */
-    const uint64_t packets = row_packets(query->hidden, query->dtype);
-    const uint32_t most = SYMM_ROW_THREADS(query->size);
-    uint64_t room, groups, step;
-
-    if (packets == 0 || query->hidden > SYMM_NORM_MAX_HIDDEN)
-        return false;
-    room = room_of(query, entry) / packets; /* rows of a slot */
-    groups = shape_rows(query, rows, row_threads(packets, most), most, shape);
-    step = groups * shape->blocks;
-    shape->threads += WARP;
-    if (rows <= room)
-        return room > 0;
-    /* A call that fits with its whole grid has to fit with one that is cut. */
-    while (two && query->blocks > 0 && shape->blocks > 1 &&
-           !in_two_slots(rows, step, room)) {
-        shape->blocks--;
-        step -= groups;
-    }
-    if (two)
-        return in_two_slots(rows, step, room);
-    return room > SYMM_PAIR_AHEAD * step && rows <= 2 * room;
-}
-
-static bool shape_of(const struct symm_cuda_query *query, const struct entry *entry,
-                     struct symm_cuda_shape *shape)
-{
-    switch (entry->split) {
-    case BY_PACKET:
-    case BY_TWO_PACKET:
-        return shape_of_packet(query, entry, shape);
-    case BY_EACH:
-    case BY_PAIR:
-        return shape_of_each(query, entry, shape);
-    case BY_MANY:
-        return shape_of_many(query, entry, shape);
-    case BY_TWO_WIDE:
-        return shape_of_wide(query, entry, shape);
-    case BY_EXCHANGE:
-    case BY_BROADCAST:
-        return shape_of_exchange(query, entry, shape);
-    case BY_TWO_SHOT:
-        return shape_of_two_shot(query, entry, shape);
-    case BY_COLUMN:
-    case BY_COLUMN_TWO:
-    case BY_COLUMN_ALL:
-        return shape_of_column(query, entry, shape);
-    case BY_PULL:
-    case BY_STAGE:
-    case BY_COLUMN_PULL:
-    case BY_COLUMN_STAGE:
-        return shape_of_pull(query, entry, shape);
-    case BY_STREAM:
-        return shape_of_stream(query, entry, shape);
-    case BY_ROWS:
-    case BY_ROWS_TWO:
-        return shape_of_rows(query, entry, shape);
-    case BY_ONE:
-        break;
-    }
-    *shape = (struct symm_cuda_shape){1, WARP};
-    return true;
-}
-
 /* ---- The table's queries ------------------------------------------------------- */
 
 static bool carries(const struct entry *entry, const struct symm_cuda_query *query)
@@ -663,7 +249,7 @@ bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
         const struct entry *entry = &list[i];
 
         if (entry->kind != query->kind || entry->algorithm != query->algorithm ||
-            !carries(entry, query) || !shape_of(query, entry, &found))
+            !carries(entry, query) || !symm__cuda_shape(query, &entry->by, &found))
             continue;
         *kernel = query->by_pointer ? entry->by_pointer : entry->kernel;
         *shape = found;
@@ -688,28 +274,19 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,
             [SYMM_CUDA_SIGNAL_WAIT] = {"symm_p2p_signal_wait_wide", "p2p_wide"},
         },
     };
-    struct symm_cuda_query query = {.processors = processors};
-
     *kernel = kernels[size > SYMM_FEW_RANKS][call];
     *shape = (struct symm_cuda_shape){1, WARP};
-    if (call != SYMM_CUDA_PUT)
-        return;
-    while (shape->threads < MOST_THREADS && bytes > PACKET * shape->threads)
-        shape->threads *= 2;
-    shape->blocks =
-        blocks_for(&query, divide_up(bytes, PACKET), COPY_PACKETS, COPY_BLOCKS);
+    if (call == SYMM_CUDA_PUT)
+        symm__cuda_shape_put(bytes, processors, shape);
 }
 
 void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,
                           int processors, struct symm_cuda_kernel *kernel,
                           struct symm_cuda_shape *shape)
 {
-    const struct symm_cuda_query query = {.processors = processors};
-
     *kernel = (struct symm_cuda_kernel){dtype == SYMM_BFLOAT16  ? "symm_norm_bfloat16"
                                         : dtype == SYMM_FLOAT16 ? "symm_norm_float16"
                                                                 : "symm_norm_float32",
                                         "norm"};
-    shape_rows(&query, rows, row_threads(row_packets(hidden, dtype), MOST_THREADS),
-               MOST_THREADS, shape);
+    symm__cuda_shape_norm(rows, hidden, dtype, processors, shape);
 }
