@@ -304,16 +304,6 @@ static double host_us(const struct perf_model *model, enum perf_kind kind, doubl
 
 /* ---- Our collectives (call/hierarchical.c) --------------------------------------------- */
 
-/* An all_reduce on the rails in one piece, `part` elements on each. */
-static double piece_us(const struct perf_model *model, double part)
-{
-    const double bytes = part * ELEMENT;
-
-    return host_us(model, PERF_REDUCE_SCATTER, bytes) +
-           rail_us(model, PERF_ALL_REDUCE, bytes) +
-           host_us(model, PERF_ALL_GATHER, bytes);
-}
-
 /* The later of two times; unlike by fmax, of what is not known (NAN) nothing is. */
 static double later(double a, double b)
 {
@@ -321,11 +311,11 @@ static double later(double a, double b)
 }
 
 /*
- * The same in chunks. Beside the engine's step of a chunk, on a stream of its own, the kernels
- * scatter the next one and gather the one before.
+ * An all_reduce on the rails, `part` elements on each. Beside the engine's step of a chunk, on a
+ * stream of its own, the kernels scatter the next one and gather the one before.
  */
-static double chunks_us(const struct perf_model *model, size_t part,
-                        const struct symm_chunks *chunks)
+static double rails_us(const struct perf_model *model, size_t part,
+                       const struct symm_chunks *chunks)
 {
     double kernels = 0, engine = 0, scattered, gather = 0; /* when each is through */
     size_t before = 0;
@@ -348,14 +338,13 @@ static double all_reduce_us(const struct perf_model *model, double bytes, bool c
 {
     const double count = fmax(floor(bytes / ELEMENT), 1);
     const double part = floor(count / model->gpus), rest = count - part * model->gpus;
-    const struct symm_chunks cut = symm__chunks(
-        (size_t)part, (size_t)ELEMENT, (size_t)model->gpus, (size_t)model->hosts);
-    double us = 0;
+    const struct symm_chunks cut =
+        chunks && model->gpus > 1
+            ? symm__chunks((size_t)part, (size_t)ELEMENT, (size_t)model->gpus,
+                           (size_t)model->hosts)
+            : symm__chunks_none((size_t)part);
+    double us = rails_us(model, (size_t)part, &cut);
 
-    if (chunks && model->gpus > 1 && cut.first < (size_t)part)
-        us = chunks_us(model, (size_t)part, &cut);
-    else if (part > 0)
-        us = piece_us(model, part);
     if (rest > 0) /* by the leaders */
         us += host_us(model, PERF_ALL_REDUCE, rest * ELEMENT) +
               rail_us(model, PERF_ALL_REDUCE, rest * ELEMENT) +

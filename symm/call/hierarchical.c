@@ -228,7 +228,7 @@ static symm_status reduce_leaders(struct run *run, const char *in, char *out,
 static struct symm_chunks chunks_of(const struct run *run, size_t part)
 {
     if (!run->team->device_ops || !symm__engine_fits_beside(run->team->ctx))
-        return (struct symm_chunks){.first = part, .most = part, .line = 1};
+        return symm__chunks_none(part);
     return symm__chunks(part, run->element, (size_t)run->hierarchy->places,
                         (size_t)run->hierarchy->hosts);
 }

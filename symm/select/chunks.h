@@ -32,6 +32,12 @@ struct symm_chunks {
     size_t first, most, line;
 };
 
+/* A call in one piece. */
+static inline struct symm_chunks symm__chunks_none(size_t part)
+{
+    return (struct symm_chunks){.first = part, .most = part, .line = 1};
+}
+
 /* Of a call in which each of a host's `places` ranks has `part` elements. `first` is then less than
  * `part`, or the call is made in one piece. */
 static inline struct symm_chunks symm__chunks(size_t part, size_t element,
@@ -43,7 +49,7 @@ static inline struct symm_chunks symm__chunks(size_t part, size_t element,
     size_t first = bytes / SYMM_CHUNK_FIRST, most;
 
     if (bytes < 2 * least)
-        return (struct symm_chunks){.first = part, .most = part, .line = line};
+        return symm__chunks_none(part);
     first = first > SYMM_CHUNK_SMALL ? SYMM_CHUNK_SMALL : first;
     first = first < least ? least : first;
     most = first > SYMM_CHUNK_MOST ? first : SYMM_CHUNK_MOST;
