@@ -3,8 +3,8 @@
 """
 pipeline.py - what chunks hide of an all_reduce over two hosts of two GPUs each.
 
-usage: pipeline.py [--build DIR] [--rates GB/S,...] [--latency US] [--sizes BYTES,...] [--runs N]
-                   [--json FILE]
+usage: pipeline.py [--build DIR] [--rates GB/S,...] [--latency US] [--first BYTES] [--last BYTES]
+                   [--factor N] [--runs N] [--json FILE]
 
 Needs a machine of four GPUs, which play two hosts of two (SYMM_HOST_ID, CUDA_VISIBLE_DEVICES), and
 DIR/lib/librail.so (target `comparisons`), which stands in for NCCL: a step on the rail holds its

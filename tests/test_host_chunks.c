@@ -44,7 +44,7 @@ static int walk(const struct call *call)
         const size_t now = symm__chunk(&chunks, before, left);
 
         assert_true(now <= left && now >= chunks.first);
-        /* What is left and too little for a chunk goes with the last one. */
+        /* The last chunk takes elements that are too few for one of their own. */
         assert_true(now <= chunks.most || (now == left && now < 2 * chunks.most));
         assert_true(before == 0 || now <= 2 * before);
         if (now < left) /* the last one has what is left */
@@ -82,9 +82,7 @@ static void check_list(size_t mib, size_t places, size_t hosts, const size_t *wa
     size_t before = 0, left = part_of(&call);
 
     for (; left > 0; left -= before) {
-        before = left == part_of(&call) && chunks.first >= left
-                     ? left
-                     : symm__chunk(&chunks, before, left);
+        before = symm__chunk(&chunks, before, left);
         assert_int_equal(before * 2 * places, *wanted * MIB);
         wanted++;
     }

@@ -154,12 +154,17 @@ done < "$work/ratios"
 
 # ---- Sanity --------------------------------------------------------------------------
 
-# More bytes never take less, but for the noise of measured curves: 5 %. A block of 8 B takes longer
-# than one of 16, a whole packet, and reduce_scatter up to 25 % more below 64 B.
+# More bytes never take less, but for the noise of measured curves: 5 %. Three begin where blocks are
+# whole packets: one of 8 B takes longer than one of 16, in reduce_scatter up to 25 %.
 rises='.results | [.[].ours_us] as $a | [.[].nccl_ring.us] as $b
     | all(range(1; $a | length); $a[.] >= 0.95 * $a[. - 1] and $b[.] >= $b[. - 1])'
 for op in all_reduce reduce_scatter all_gather broadcast all_to_all; do
-    from=$([ "$op" = reduce_scatter ] && echo 64K || echo 256)
+    case $op in
+    all_reduce) from=16 ;;
+    all_gather) from=64 ;;
+    reduce_scatter) from=32K ;;
+    *) from=8 ;;
+    esac
     for hosts in 1 2 3 256; do
         holds "$rises" "falls with bytes" "$op" --hosts "$hosts" -b "$from" -e 1G
     done

@@ -60,8 +60,8 @@ def wait_for(ranks, timeout):
 
 
 def run_agent(job):
-    """In a process of its own, so that the store's threads are not forked again. True: this is a
-    rank, which has run the program."""
+    """In a process of its own, so that the store's threads are not forked again. Returns in each
+    rank, after its program; the agent exits."""
     output = {name: os.open(job[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
               for name in ("stdout", "stderr")}
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -80,13 +80,13 @@ def run_agent(job):
             listener.close()
             variables.update(RANK=str(rank), LOCAL_RANK=str(rank), ROLE_RANK=str(rank))
             run_rank(job, variables, output)
-            return True
+            return
         ranks.append(pid)
     store = torch.distributed.TCPStore(
         "127.0.0.1", int(variables["MASTER_PORT"]), is_master=True, wait_for_workers=False,
         master_listen_fd=listener.detach())
     status = wait_for(ranks, job["timeout"])
-    del store
+    del store  # which has served until here
     os._exit(status)
 
 
