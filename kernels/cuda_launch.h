@@ -116,6 +116,17 @@ enum symm_cuda_pointers_state {
 /* row_exchange.cuh: threads of a block that take packets, at most; as many as registers allow. */
 #define SYMM_ROW_THREADS(size) ((size) > 2 ? 256 : 512)
 
+/* row_exchange.cuh: a cluster of blocks that have a row together has at most 2^SYMM_CLUSTER_MOST,
+ * each with at most that many threads which take packets (shape.c, row_cluster). */
+#define SYMM_CLUSTER_MOST       2
+#define SYMM_CLUSTER_LOG2(size) ((size) > 2 ? 1 : SYMM_CLUSTER_MOST)
+#define SYMM_CLUSTER_THREADS    256
+#define SYMM_CLUSTER_EACH       2 /* packets of a thread, at most */
+
+/* Threads that have a row together, at most, in clusters of 2^cluster blocks. */
+#define SYMM_ROW_WIDTH(threads, cluster)                                               \
+    ((cluster) > 0 ? SYMM_CLUSTER_THREADS << (cluster) : (threads))
+
 /* Kernels for few ranks get the part before the base of member SYMM_FEW_RANKS: `team` is last. */
 struct symm_cuda_args {
     struct symm_cuda_scratch scratch; /* of `channel` */
@@ -133,6 +144,7 @@ struct symm_cuda_args {
     uint32_t channel, flags;
     int32_t kind, dtype, op, root; /* enum symm_kind, symm_dtype, symm_op */
     int32_t peer, signal;          /* puts and signals; signal -1: none */
+    uint32_t cluster;              /* the launch has clusters of 2^cluster blocks */
     uint64_t limit; /* nanoseconds that a call waits for members that have queued it */
     uint32_t sequence; /* of the channel's launches; 0: captured by a graph, or a put */
     uint32_t before_team;
@@ -161,6 +173,7 @@ struct symm_cuda_kernel {
 /* How a call is launched; equal on all ranks that are given equal arguments. */
 struct symm_cuda_shape {
     uint32_t blocks, threads;
+    uint32_t cluster; /* log2 of the blocks of a cluster; 0: there are none */
 };
 
 /* What the choice of a kernel may depend on: equal on all ranks. (Alignment is not: kernels
@@ -174,6 +187,7 @@ struct symm_cuda_query {
     uint64_t bytes;  /* of one rank's block */
     int processors;  /* multiprocessors; the fewest of all ranks' devices */
     bool exclusive;  /* nothing else uses the devices: the grid may have all of them */
+    bool clusters;   /* the devices have clusters of blocks */
     uint32_t blocks; /* of the grid at most (budget.h); 0: no such limit */
     bool by_pointer; /* its addresses come from symm_cuda_args.pointers */
     struct symm_cuda_scratch scratch;

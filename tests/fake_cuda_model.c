@@ -8,7 +8,7 @@
  * multiprocessor, the one with the most free threads. Kernels are served in the order in
  * which they became ready, the highest priority first: while a block of the first kernel
  * does not fit, no later kernel gets resources. A resident block that waits lets others run,
- * but keeps its resources.
+ * but keeps its resources. Blocks of a cluster get room together; GPCs are not modelled.
  *
  * Dependent launch. A kernel with the programmatic attribute becomes ready when every block
  * of the previous kernel, which must be the previous operation of its stream, has executed
@@ -37,7 +37,7 @@
 enum block_state { PENDING, READY, RUNNING, GIVEN_UP, ENDED };
 
 struct block {
-    unsigned char state;
+    unsigned char state; /* of a cluster: its first block's */
     unsigned short processor;
     bool triggered;
 };
@@ -206,17 +206,31 @@ static struct fake_grid *next_grid(const struct fake_model *model)
     return best;
 }
 
+/* For the cluster that begins with `block`. */
+static bool take_cluster(struct fake_grid *grid, unsigned block)
+{
+    for (unsigned i = 0; i < grid->op.cluster; i++) {
+        int processor = find_processor(grid->model, &grid->op);
+
+        if (processor < 0) {
+            while (i-- > 0)
+                give_room(grid, block + i);
+            return false;
+        }
+        take_room(grid, block + i, processor);
+    }
+    return true;
+}
+
 static void admit(struct fake_model *model)
 {
     struct fake_grid *grid;
 
     while ((grid = next_grid(model)) != NULL) {
-        int processor = find_processor(model, &grid->op);
-
-        if (processor < 0)
+        if (!take_cluster(grid, grid->admitted))
             return;
-        take_room(grid, grid->admitted, processor);
-        grid->block[grid->admitted++].state = READY;
+        grid->block[grid->admitted].state = READY;
+        grid->admitted += grid->op.cluster;
         grid->ready++;
         provide_runner(grid);
     }
@@ -273,14 +287,16 @@ static void complete(struct fake_grid *grid)
     drop(grid);
 }
 
-static void end_block(struct fake_grid *grid, unsigned block)
+static void end_cluster(struct fake_grid *grid, unsigned first)
 {
     struct fake_model *model = grid->model;
 
-    give_room(grid, block);
-    grid->block[block].state = ENDED;
-    grid->ended++;
-    grid->open += !grid->block[block].triggered;
+    for (unsigned b = first; b < first + grid->op.cluster; b++) {
+        give_room(grid, b);
+        grid->block[b].state = ENDED;
+        grid->ended++;
+        grid->open += !grid->block[b].triggered;
+    }
     admit(model);
     if (grid->ended == grid->op.blocks)
         complete(grid);
@@ -303,7 +319,7 @@ static void stalled(struct simt_watch *watch)
 static void triggered(struct simt_watch *watch)
 {
     const struct run *run = (struct run *)(void *)watch;
-    struct block *block = &run->grid->block[run->block];
+    struct block *block = &run->grid->block[run->block + simt_cluster_member()];
 
     if (block->triggered) /* by a thread of this block, which runs here */
         return;
@@ -325,7 +341,7 @@ static bool may_pass(struct simt_watch *watch)
     return may;
 }
 
-static void run_block(struct fake_grid *grid, unsigned b)
+static void run_cluster(struct fake_grid *grid, unsigned b)
 {
     struct run run = {
         .watch = {stalled, triggered, may_pass}, .grid = grid, .block = b};
@@ -335,11 +351,11 @@ static void run_block(struct fake_grid *grid, unsigned b)
     grid->block[b].state = RUNNING;
     grid->ready--;
     pthread_mutex_unlock(&fake_mutex);
-    ended = simt_block(op->kernel, &op->args, op->blocks, op->threads, b, &run.watch);
+    ended = simt_cluster(op->kernel, &op->args, op->blocks, op->threads, b, &run.watch);
     pthread_mutex_lock(&fake_mutex);
     grid->stalled -= run.stalled;
     if (ended) {
-        end_block(grid, b);
+        end_cluster(grid, b);
         return;
     }
     grid->block[b].state = grid->before ? GIVEN_UP : READY;
@@ -366,7 +382,7 @@ static void *runner(void *arg)
         free(request);
         for (unsigned b = 0; grid->ready > 0; b = (b + 1) % grid->op.blocks)
             if (grid->block[b].state == READY)
-                run_block(grid, b);
+                run_cluster(grid, b);
         grid->runners--;
         drop(grid);
     }

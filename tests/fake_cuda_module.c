@@ -216,6 +216,13 @@ static CUresult take_attributes(const CUlaunchConfig *config, struct fake_op *op
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
             op->priority = attribute->value.priority;
             break;
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+            op->cluster = attribute->value.clusterDim.x;
+            if (op->cluster == 0 || op->cluster > 8 ||
+                attribute->value.clusterDim.y != 1 ||
+                attribute->value.clusterDim.z != 1)
+                return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+            break;
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
         case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
             break;
@@ -231,7 +238,7 @@ FAKE_API CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config,
                                            void **extra)
 {
     FAKE_ENTER(FAKE_CURRENT);
-    struct fake_op op = {.kind = FAKE_OP_KERNEL};
+    struct fake_op op = {.kind = FAKE_OP_KERNEL, .cluster = 1};
     CUstream stream;
     CUresult result;
 
@@ -258,6 +265,12 @@ FAKE_API CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config,
     op.name = function->name;
     op.registers = fake_registers(function->name, op.threads);
     memcpy(&op.args, params[0], sizeof(op.args));
+    if (op.cluster != 1u << op.args.cluster) /* it is what the kernel goes by */
+        fake_die("kernel %s is launched in clusters of %u blocks, and its arguments "
+                 "say 2^%u",
+                 op.name, op.cluster, op.args.cluster);
+    if (op.blocks % op.cluster != 0)
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     fake_ones_now(op.name, &op.args);
     return fake_submit(stream, &op);
 }

@@ -221,7 +221,7 @@ struct fake_op {
     CUhostFn host;
     void (*kernel)(struct symm_cuda_args);
     const char *name; /* of the kernel; owned by its module */
-    unsigned blocks, threads;
+    unsigned blocks, threads, cluster; /* cluster: blocks of one */
     struct symm_cuda_args args;
     struct fake_mark *mark;
     struct fake_graph *graph;

@@ -2,7 +2,7 @@
 /*
  * simt.cpp - runs a kernel's threads as fibers (see simt.h).
  *
- * Runnable fibers of a block are in a ring and take turns; a waiting fiber is in the list of
+ * Runnable fibers of a cluster are in a ring and take turns; a waiting fiber is in the list of
  * the barrier or warp collective that it waits for. A switch saves the registers that a call
  * preserves and changes the stack; processors other than x86-64 use ucontext. Stacks come
  * from a pool in slabs of one warp, each stack above a page without access; later launches
@@ -59,8 +59,9 @@ struct fiber {
     char *stack; /* above its guard; NULL: the thread's own */
     size_t stack_bytes;
     void *shadow; /* of AddressSanitizer */
-    unsigned thread;
-    bool fresh;       /* it has not run in this block: its stack is not prepared */
+    unsigned thread, block; /* in the block, in the cluster */
+    bool arrived;           /* at the cluster's barrier */
+    bool fresh;       /* it has not run in this cluster: its stack is not prepared */
     unsigned barrier; /* that it waits at; 0: none with a number */
     fiber *next;      /* that waits there */
 };
@@ -79,24 +80,34 @@ struct barrier {
     fiber *first; /* a list */
 };
 
+struct block {
+    unsigned first; /* of its fibers */
+    unsigned alive;
+    unsigned arrived; /* at __syncthreads: their list */
+    fiber *waiting;
+    barrier barriers[SIMT_BARRIERS];
+};
+
 struct launch {
     void (*kernel)(struct symm_cuda_args);
     const struct symm_cuda_args *args;
-    unsigned threads, alive;
+    unsigned threads, members; /* of a block; blocks of a cluster */
+    unsigned alive,
+        met; /* threads of the cluster; have arrived at its barrier, or ended */
     unsigned head, ready;   /* of the ring */
-    unsigned arrived;       /* at __syncthreads */
     unsigned polls, rounds; /* since the last progress */
     simt_watch *watch;      /* NULL: a plain launch */
     bool stalled,
         given_up; /* the watch was told; the block waits for the grid in front */
     uint64_t end, random;
+    unsigned first; /* block of the cluster */
     fiber *running;
     fiber host;
-    fiber *ring[SIMT_MAX_THREADS], *waiting[SIMT_MAX_THREADS];
-    fiber fibers[SIMT_MAX_THREADS];
-    char *slabs[SIMT_MAX_THREADS / SIMT_WARP];
-    warp warps[SIMT_MAX_THREADS / SIMT_WARP];
-    barrier barriers[SIMT_BARRIERS];
+    fiber *ring[SIMT_MAX_CLUSTER];
+    fiber fibers[SIMT_MAX_CLUSTER];
+    char *slabs[SIMT_MAX_CLUSTER / SIMT_WARP];
+    warp warps[SIMT_MAX_CLUSTER / SIMT_WARP];
+    struct block blocks[SIMT_MAX_BLOCKS];
 };
 
 struct slab {
@@ -203,6 +214,13 @@ void fiber_prepare(fiber *f)
     f->fresh = false;
 }
 
+/* The indices are those of a fiber of the kernel; the host's do not matter. */
+void go_on(const launch *l, const fiber *f)
+{
+    simt_place.thread.x = f->thread;
+    simt_place.block.x = l->first + f->block;
+}
+
 /* The running fiber goes on when somebody switches back to it; one that ends never does. */
 void switch_to(launch *l, fiber *to, bool ends)
 {
@@ -227,12 +245,12 @@ void switch_to(launch *l, fiber *to, bool ends)
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(from->shadow, NULL, NULL);
 #endif
-    simt_place.thread.x = from->thread;
+    go_on(l, from);
 }
 
 void make_ready(launch *l, fiber *f)
 {
-    l->ring[(l->head + l->ready++) % SIMT_MAX_THREADS] = f;
+    l->ring[(l->head + l->ready++) % SIMT_MAX_CLUSTER] = f;
 }
 
 uint64_t random_next(launch *l)
@@ -249,14 +267,14 @@ fiber *next_ready(launch *l)
 
     if (l->random && l->ready > 1) {
         fiber **other =
-            &l->ring[(l->head + random_next(l) % l->ready) % SIMT_MAX_THREADS];
+            &l->ring[(l->head + random_next(l) % l->ready) % SIMT_MAX_CLUSTER];
 
         next = *other;
         *other = *head;
         *head = next;
     }
     next = *head;
-    l->head = (l->head + 1) % SIMT_MAX_THREADS;
+    l->head = (l->head + 1) % SIMT_MAX_CLUSTER;
     l->ready--;
     return next;
 }
@@ -265,20 +283,25 @@ fiber *next_ready(launch *l)
 {
     char text[256] = "";
     size_t length = 0;
+    unsigned synced = 0;
 
-    for (unsigned w = 0; w < l->threads / SIMT_WARP && length < sizeof(text); w++)
+    for (unsigned w = 0;
+         w < l->members * l->threads / SIMT_WARP && length < sizeof(text); w++)
         if (l->warps[w].arrived != 0)
             length += (size_t)snprintf(text + length, sizeof(text) - length,
                                        "; warp %u: %u lanes at %s", w,
                                        l->warps[w].arrived, l->warps[w].name);
-    for (unsigned b = 1; b < SIMT_BARRIERS && length < sizeof(text); b++)
-        if (l->barriers[b].arrived != 0)
-            length +=
-                (size_t)snprintf(text + length, sizeof(text) - length,
-                                 "; %u of %u threads at barrier %u",
-                                 l->barriers[b].arrived, l->barriers[b].threads, b);
+    for (unsigned m = 0; m < l->members; m++) {
+        synced += l->blocks[m].arrived;
+        for (unsigned b = 1; b < SIMT_BARRIERS && length < sizeof(text); b++)
+            if (l->blocks[m].barriers[b].arrived != 0)
+                length += (size_t)snprintf(text + length, sizeof(text) - length,
+                                           "; %u of %u threads at barrier %u",
+                                           l->blocks[m].barriers[b].arrived,
+                                           l->blocks[m].barriers[b].threads, b);
+    }
     die("no thread can go on: %u of %u wait at __syncthreads, %u have returned%s",
-        l->arrived, l->threads, l->threads - l->alive, text);
+        synced, l->members * l->threads, l->members * l->threads - l->alive, text);
 }
 
 /* The running fiber waits until somebody makes it ready. */
@@ -326,29 +349,33 @@ void idle(launch *l)
     else
         nanosleep(&pause, NULL);
     if (l->end != 0 && l->rounds % 64 == 0 && simt_time() > l->end)
-        die("it runs for longer than SIMT_LIMIT; %u of %u threads poll, %u wait at "
-            "__syncthreads",
-            l->ready + 1, l->alive, l->arrived);
+        die("it runs for longer than SIMT_LIMIT; %u of %u threads poll, %u of the "
+            "first block wait at __syncthreads",
+            l->ready + 1, l->alive, l->blocks[0].arrived);
 }
 
 void fiber_main(void)
 {
     launch *l = current;
     fiber *self = l->running;
+    struct block *block = &l->blocks[self->block];
+    const warp *w = &l->warps[(block->first + self->thread) / SIMT_WARP];
 
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(NULL, NULL, NULL);
 #endif
-    simt_place.thread.x = self->thread;
+    go_on(l, self);
     l->kernel(*l->args);
     progress(l);
     l->alive--;
-    if (l->arrived != 0)
+    block->alive--;
+    l->met += !self->arrived;
+    if (block->arrived != 0)
         die("thread %u has returned while %u others wait at __syncthreads",
-            self->thread, l->arrived);
-    if (l->warps[self->thread / SIMT_WARP].arrived != 0)
+            self->thread, block->arrived);
+    if (w->arrived != 0)
         die("thread %u has returned while lanes of its warp wait at %s", self->thread,
-            l->warps[self->thread / SIMT_WARP].name);
+            w->name);
     if (l->alive != 0 && l->ready == 0)
         deadlock(l);
     switch_to(l, l->alive == 0 ? &l->host : next_ready(l), true);
@@ -356,20 +383,26 @@ void fiber_main(void)
 }
 
 /* False: it was given up. */
-bool run_block(launch *l, unsigned block)
+bool run_cluster(launch *l, unsigned first)
 {
-    simt_place.block = {block, 0, 0};
-    l->alive = l->threads;
+    l->first = first;
+    l->alive = l->members * l->threads;
+    l->met = 0;
     l->stalled = l->given_up = false;
-    l->head = l->ready = l->arrived = 0;
+    l->head = l->ready = 0;
     progress(l);
     memset(l->warps, 0, sizeof(l->warps));
-    memset(l->barriers, 0, sizeof(l->barriers));
-    for (unsigned t = 0; t < l->threads; t++) {
+    memset(l->blocks, 0, sizeof(l->blocks));
+    for (unsigned m = 0; m < l->members; m++) {
+        l->blocks[m].first = m * l->threads;
+        l->blocks[m].alive = l->threads;
+    }
+    for (unsigned t = 0; t < l->members * l->threads; t++) {
 #if defined(__SANITIZE_ADDRESS__)
         __asan_unpoison_memory_region(l->fibers[t].stack, l->fibers[t].stack_bytes);
 #endif
         l->fibers[t].fresh = true;
+        l->fibers[t].arrived = false;
         l->fibers[t].barrier = 0;
         make_ready(l, &l->fibers[t]);
     }
@@ -428,28 +461,47 @@ extern "C" void simt_relax(void)
     switch_to(l, next_ready(l), false);
 }
 
+/* The list's fibers go on. */
+static void release(launch *l, fiber **list)
+{
+    progress(l);
+    for (fiber *f = *list; f; f = f->next) {
+        f->barrier = 0;
+        make_ready(l, f);
+    }
+    *list = NULL;
+}
+
+static void wait_in(launch *l, fiber **list)
+{
+    l->running->next = *list;
+    *list = l->running;
+    block_here(l);
+}
+
 extern "C" void simt_syncthreads(void)
 {
     launch *l = current;
+    struct block *block = &l->blocks[l->running->block];
 
-    if (l->alive != l->threads)
+    if (block->alive != l->threads)
         die("thread %u is at __syncthreads, but %u threads have returned",
-            simt_place.thread.x, l->threads - l->alive);
-    if (l->arrived + 1 < l->threads) {
-        l->waiting[l->arrived++] = l->running;
-        block_here(l);
+            simt_place.thread.x, l->threads - block->alive);
+    if (block->arrived + 1 < l->threads) {
+        block->arrived++;
+        wait_in(l, &block->waiting);
         return;
     }
-    progress(l);
-    for (unsigned i = 0; i < l->arrived; i++)
-        make_ready(l, l->waiting[i]);
-    l->arrived = 0;
+    block->arrived = 0;
+    release(l, &block->waiting);
 }
 
 /* Lanes of the running fiber's warp at another named barrier would deadlock a device. */
-static void check_barrier(const launch *l, unsigned id, unsigned threads)
+static void check_barrier(const launch *l, const struct block *block, unsigned id,
+                          unsigned threads)
 {
-    const fiber *warp = &l->fibers[simt_place.thread.x / SIMT_WARP * SIMT_WARP];
+    const fiber *warp =
+        &l->fibers[block->first + simt_place.thread.x / SIMT_WARP * SIMT_WARP];
 
     if (id == 0 || id >= SIMT_BARRIERS)
         die("thread %u is at barrier %u: they are 1 to %u", simt_place.thread.x, id,
@@ -457,9 +509,9 @@ static void check_barrier(const launch *l, unsigned id, unsigned threads)
     if (threads == 0 || threads % SIMT_WARP != 0 || threads > l->threads)
         die("barrier %u of %u threads: they are whole warps of %u", id, threads,
             l->threads);
-    if (l->barriers[id].arrived != 0 && l->barriers[id].threads != threads)
+    if (block->barriers[id].arrived != 0 && block->barriers[id].threads != threads)
         die("thread %u is at barrier %u of %u threads, others are there for %u",
-            simt_place.thread.x, id, threads, l->barriers[id].threads);
+            simt_place.thread.x, id, threads, block->barriers[id].threads);
     for (unsigned lane = 0; lane < SIMT_WARP; lane++)
         if (warp[lane].barrier != 0 && warp[lane].barrier != id)
             die("thread %u is at barrier %u, other lanes of its warp are at barrier %u",
@@ -469,25 +521,47 @@ static void check_barrier(const launch *l, unsigned id, unsigned threads)
 extern "C" void simt_sync_some(unsigned id, unsigned threads)
 {
     launch *l = current;
-    barrier *b = &l->barriers[id < SIMT_BARRIERS ? id : 0];
+    struct block *block = &l->blocks[l->running->block];
+    barrier *b = &block->barriers[id < SIMT_BARRIERS ? id : 0];
 
-    check_barrier(l, id, threads);
+    check_barrier(l, block, id, threads);
     b->threads = threads;
     if (b->arrived + 1 < threads) {
-        l->running->barrier = id;
-        l->running->next = b->first;
-        b->first = l->running;
         b->arrived++;
-        block_here(l);
+        l->running->barrier = id;
+        wait_in(l, &b->first);
         return;
     }
-    progress(l);
-    for (fiber *f = b->first; f; f = f->next) {
-        f->barrier = 0;
-        make_ready(l, f);
-    }
     b->arrived = 0;
-    b->first = NULL;
+    release(l, &b->first);
+}
+
+extern "C" unsigned simt_cluster_member(void)
+{
+    return current->running->block;
+}
+
+extern "C" void simt_cluster_arrive(void)
+{
+    launch *l = current;
+
+    if (l->running->arrived)
+        die("thread %u arrives at its cluster's barrier a second time",
+            simt_place.thread.x);
+    l->running->arrived = true;
+    l->met++;
+    progress(l);
+}
+
+extern "C" void simt_cluster_wait(void)
+{
+    launch *l = current;
+
+    if (!l->running->arrived)
+        die("thread %u waits at its cluster's barrier, where it has not arrived",
+            simt_place.thread.x);
+    while (l->met < l->members * l->threads)
+        simt_relax();
 }
 
 extern "C" const uint64_t *simt_exchange(const char *name, unsigned mask,
@@ -495,7 +569,7 @@ extern "C" const uint64_t *simt_exchange(const char *name, unsigned mask,
 {
     launch *l = current;
     unsigned lane = simt_place.thread.x % SIMT_WARP;
-    unsigned first = simt_place.thread.x - lane;
+    unsigned first = (unsigned)(l->running - l->fibers) - lane;
     warp *w = &l->warps[first / SIMT_WARP];
     uint64_t *values = w->value[w->turn];
 
@@ -548,8 +622,14 @@ static launch *launch_open(void (*kernel)(struct symm_cuda_args),
     uint64_t limit = number("SIMT_LIMIT", 100);
     launch *l;
 
+    const unsigned members = 1u << args->cluster;
+
     if (threads == 0 || threads % SIMT_WARP != 0 || threads > SIMT_MAX_THREADS)
         die("a block of %u threads", threads);
+    if (members > SIMT_MAX_BLOCKS || members * threads > SIMT_MAX_CLUSTER ||
+        blocks % members != 0)
+        die("clusters of %u blocks of %u threads, in a grid of %u", members, threads,
+            blocks);
     if (current)
         die("a launch inside of a launch");
     l = (launch *)calloc(1, sizeof(*l));
@@ -558,15 +638,17 @@ static launch *launch_open(void (*kernel)(struct symm_cuda_args),
     l->kernel = kernel;
     l->args = args;
     l->threads = threads;
+    l->members = members;
     l->end = limit == 0 ? 0 : simt_time() + limit * 1000000000u;
     l->random = number("SIMT_SEED", 0) * 0x9e3779b97f4a7c15u;
     host_stack(&l->host);
-    for (unsigned s = 0; s < threads / SIMT_WARP; s++)
+    for (unsigned s = 0; s < members * threads / SIMT_WARP; s++)
         l->slabs[s] = slab_take();
-    for (unsigned t = 0; t < threads; t++) {
+    for (unsigned t = 0; t < members * threads; t++) {
         fiber *f = &l->fibers[t];
 
-        f->thread = t;
+        f->thread = t % threads;
+        f->block = t / threads;
         f->stack = l->slabs[t / SIMT_WARP] + t % SIMT_WARP * STACK_BYTES + GUARD_BYTES;
         f->stack_bytes = STACK_BYTES - GUARD_BYTES;
     }
@@ -580,7 +662,7 @@ static launch *launch_open(void (*kernel)(struct symm_cuda_args),
 static void launch_close(launch *l)
 {
     current = NULL;
-    for (unsigned s = 0; s < l->threads / SIMT_WARP; s++)
+    for (unsigned s = 0; s < l->members * l->threads / SIMT_WARP; s++)
         slab_give(l->slabs[s]);
     free(l);
 }
@@ -591,20 +673,20 @@ simt_launch(void (*kernel)(struct symm_cuda_args), const struct symm_cuda_args *
 {
     launch *l = launch_open(kernel, args, blocks, threads);
 
-    for (unsigned b = 0; b < blocks; b++)
-        run_block(l, b);
+    for (unsigned b = 0; b < blocks; b += l->members)
+        run_cluster(l, b);
     launch_close(l);
 }
 
-extern "C" bool simt_block(void (*kernel)(struct symm_cuda_args),
-                           const struct symm_cuda_args *args, unsigned blocks,
-                           unsigned threads, unsigned block, struct simt_watch *watch)
+extern "C" bool simt_cluster(void (*kernel)(struct symm_cuda_args),
+                             const struct symm_cuda_args *args, unsigned blocks,
+                             unsigned threads, unsigned block, struct simt_watch *watch)
 {
     launch *l = launch_open(kernel, args, blocks, threads);
     bool ended;
 
     l->watch = watch;
-    ended = run_block(l, block);
+    ended = run_cluster(l, block);
     launch_close(l);
     return ended;
 }

@@ -3,11 +3,12 @@
  * simt.h - the builtins of CUDA that the library's kernels may use, for building the kernels
  * with a C++ compiler for the processor. They run on fibers of one operating system thread.
  *
- * simt_launch runs the blocks of a grid one after another, simt_block (simt_block.h) one of
- * them. The threads of a block are fibers that switch at __syncthreads, named barriers, the
- * warp's collectives and simt_relax. A block may wait for other ranks, which run in other threads
- * or processes, never for another block of its own grid. __shared__ memory belongs to the
- * operating system's thread and keeps the values of the last block, as on a GPU.
+ * simt_launch runs the clusters of a grid one after another, simt_cluster (simt_block.h) one of
+ * them; where args.cluster is 0 a cluster is a block. The threads of a cluster are fibers that
+ * switch at __syncthreads, named barriers, the warp's collectives and simt_relax. A block may wait
+ * for other ranks, which run in other threads or processes, and for blocks of its cluster, never
+ * for another block of its own grid. __shared__ memory belongs to the operating system's thread and
+ * keeps the values of the last block, as on a GPU; the blocks of a cluster share it (cluster.cuh).
  *
  * Broken rules end the program with a sentence that names the kernel: a thread that returns
  * while others wait at __syncthreads, lanes of a warp at different collectives, a mask that
@@ -29,11 +30,14 @@
 #include "simt_block.h"
 
 #define SIMT_MAX_THREADS 1024 /* of a block */
+#define SIMT_MAX_CLUSTER 2048 /* threads of a cluster */
+#define SIMT_MAX_BLOCKS  8    /* of a cluster */
 #define SIMT_WARP        32
 
 extern "C" {
 /* Runs all blocks of the grid; returns when the last has ended. `threads` is a multiple of
- * 32 up to 1024. One launch at a time per operating system thread. */
+ * 32 up to 1024, `blocks` one of 2^args->cluster. One launch at a time per operating system
+ * thread. */
 void simt_launch(void (*kernel)(struct symm_cuda_args),
                  const struct symm_cuda_args *args, unsigned blocks, unsigned threads);
 /* After one poll of a spin loop: lets other threads of the block and other ranks run. */
@@ -44,6 +48,9 @@ void simt_dependent_wait(void);
 /* Nanoseconds of a monotonic clock, the same in all processes. */
 uint64_t simt_time(void);
 void simt_syncthreads(void);
+/* barrier.cluster, which each thread passes once. A thread that has ended has arrived. */
+void simt_cluster_arrive(void);
+void simt_cluster_wait(void);
 /* bar.sync id, threads: barriers 1 to 15, of whole warps; 0 is that of __syncthreads. */
 void simt_sync_some(unsigned id, unsigned threads);
 /* The values of the 32 lanes of this warp, valid until the lane's second next call. */

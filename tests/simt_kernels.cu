@@ -4,7 +4,7 @@
  * driver, never of the library. Their names begin with simt_test_; those that stand for a
  * user's kernels begin with simt_user_.
  */
-#include "kernels/cuda/port.cuh"
+#include "kernels/cuda/cluster.cuh"
 
 /* out[i] = sum of all in[] of the block, by shuffles and shared memory. */
 SYMM_KERNEL(simt_test_sum)
@@ -156,6 +156,41 @@ SYMM_KERNEL(simt_user_wait)
         simt_dependent_launch();
 }
 
+/* Each of args.count times the first warp of each block sends its place in the cluster to all
+ * blocks, itself too, and adds what has come. The blocks' threads take steps of their own. */
+SYMM_KERNEL(simt_test_cluster)
+{
+    __shared__ struct {
+        float word[2][SYMM_CLUSTER_COPIES];
+        struct symm_gate gate[2];
+    } shared[SYMM_CLUSTER_COPIES];
+    auto &own = shared[symm_cluster_copy()];
+    const unsigned lane = threadIdx.x % 32, members = 1u << args.cluster;
+    uint32_t *out = (uint32_t *)args.out + blockIdx.x * blockDim.x;
+    float sum = 0;
+
+    if (threadIdx.x < 2)
+        symm_gate_init(&own.gate[threadIdx.x]);
+    __syncthreads();
+    symm_cluster_arrive();
+    if (threadIdx.x >= 64)
+        return; /* has arrived */
+    symm_cluster_wait();
+    for (uint64_t turn = 0; turn < args.count; turn++) {
+        if (threadIdx.x == 0)
+            symm_gate_arm(&own.gate[turn & 1], 4 * members);
+        if (threadIdx.x < members)
+            symm_gate_send(&own, lane, &own.word[turn & 1][symm_cluster_copy()],
+                           symm_port_bits((float)(turn + symm_cluster_copy())),
+                           &own.gate[turn & 1]);
+        symm_gate_wait(&own.gate[turn & 1], turn >> 1 & 1);
+        for (unsigned m = 0; m < members; m++)
+            sum += own.word[turn & 1][m];
+        symm_port_sync_some(1, 64); /* all have read: see symm_norm_rows */
+    }
+    out[threadIdx.x] = (uint32_t)sum;
+}
+
 /* ---- Kernels that break a rule, by args.tag -------------------------------------- */
 
 SYMM_KERNEL(simt_test_broken)
@@ -200,6 +235,13 @@ SYMM_KERNEL(simt_test_broken)
             symm_port_sync_some(3, 64);
         else
             __syncthreads();
+        break;
+    case 9: /* waits for a cluster in which it has not arrived */
+        symm_cluster_wait();
+        break;
+    case 10: /* arrives twice */
+        symm_cluster_arrive();
+        symm_cluster_arrive();
         break;
     default: /* for ever */
         for (;;)

@@ -186,6 +186,26 @@ static void test_wait(void **state)
         assert_int_equal(out[i], 9);
 }
 
+/* Blocks of clusters, 2 and 4 of them in each of 3 clusters, as 96 threads of which 64 go on. */
+static void test_cluster(void **state)
+{
+    static uint32_t out[12 * 96];
+
+    (void)state;
+    for (uint32_t cluster = 0; cluster <= 2; cluster++) {
+        const uint32_t members = 1u << cluster, blocks = 3 * members;
+        struct symm_cuda_args args = {.out = out, .count = 5, .cluster = cluster};
+
+        memset(out, 0, sizeof(out));
+        driver.simt_launch(driver_kernel(&driver, "simt_test_cluster"), &args, blocks,
+                           96);
+        for (uint32_t i = 0; i < blocks * 96; i++)
+            assert_int_equal(out[i], i % 96 < 64 ? members * 10 +
+                                                       5 * members * (members - 1) / 2
+                                                 : 0);
+    }
+}
+
 /* ---- Rules ----------------------------------------------------------------------- */
 
 static int broken(void *arg)
@@ -219,15 +239,17 @@ static void test_rules(void **state)
         "barrier 3 of 48 threads: they are whole warps of 64",
         "32 of 64 wait at __syncthreads, 0 have returned; 32 of 64 threads at barrier "
         "3",
+        "thread 0 waits at its cluster's barrier, where it has not arrived",
+        "thread 0 arrives at its cluster's barrier a second time",
         "it runs for longer than SIMT_LIMIT; 64 of 64 threads poll",
     };
     static const char *const limit[] = {"SIMT_LIMIT=1", NULL};
     unsigned threads = 48;
 
     (void)state;
-    for (uint32_t tag = 0; tag < 10; tag++)
-        assert_int_equal(driver_dies(broken, &tag, tag == 9 ? limit : NULL, words[tag]),
-                         0);
+    for (uint32_t tag = 0; tag < 12; tag++)
+        assert_int_equal(
+            driver_dies(broken, &tag, tag == 11 ? limit : NULL, words[tag]), 0);
     assert_int_equal(driver_dies(bad_shape, &threads, NULL, "a block of 48 threads"),
                      0);
     threads = 1056;
@@ -238,10 +260,10 @@ static void test_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sum),   cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_warp),  cmocka_unit_test(test_spin_threads),
-        cmocka_unit_test(test_wait),  cmocka_unit_test(test_spin_processes),
-        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_sum),     cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_warp),    cmocka_unit_test(test_spin_threads),
+        cmocka_unit_test(test_wait),    cmocka_unit_test(test_spin_processes),
+        cmocka_unit_test(test_cluster), cmocka_unit_test(test_rules),
     };
 
     if (HARNESS_TSAN) /* it knows nothing of fibers */

@@ -128,9 +128,9 @@ static symm_status run(symm_team *team)
         status = symm__cuda_enter(b, &scope);
     if (status != SYMM_OK)
         return status;
-    status =
-        symm__cuda_start(team->ctx->launcher, function, (struct symm_cuda_shape){1, 32},
-                         &args, b->setup, "the proof of multicast");
+    status = symm__cuda_start(team->ctx->launcher, function,
+                              (struct symm_cuda_shape){1, 32, 0}, &args, b->setup,
+                              "the proof of multicast");
     if (status == SYMM_OK)
         status = symm__cuda_complete(b, "proving multicast");
     symm__cuda_leave(&scope);
