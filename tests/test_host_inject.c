@@ -32,7 +32,8 @@
 #define EARLY_SECONDS 1.0 /* on a busy machine more */
 #define WATCH_SECONDS (3 * HARNESS_AMPLE)
 #define LATE_SECONDS  0.5                    /* printed, not judged */
-#define PARTS         (HARNESS_TSAN ? 12 : HARNESS_SLOW ? 6 : 3) /* one of so many k is tried */
+#define PARTS                                                                          \
+    (HARNESS_TSAN ? 24 : HARNESS_SLOW ? 18 : 6) /* one of so many k is tried */
 
 struct totals {
     _Atomic long runs, injected, errors, late;
