@@ -222,7 +222,8 @@ static int body_random(symm_ctx *ctx, void *arg)
 
     CHECK_ZERO(setting_open(&s, ctx));
     random = *seed + (uint64_t)s.n;
-    trials = harness_env("SYMM_TEST_TRIALS", device_real() ? 6000 : 240);
+    trials = harness_env("SYMM_TEST_LONG", 0) ? 240 : 120;
+    trials = harness_env("SYMM_TEST_TRIALS", device_real() ? 6000 : trials);
     for (int64_t i = 0; i < trials; i++) {
         struct trial t = pick(&s, &random);
         CHECK_ZERO(run_trial(&s, &t));

@@ -16,8 +16,8 @@
  *
  * A failure names the seed of its round; the test's name and SYMM_TEST_SEED repeat it.
  * SYMM_TEST_STATE=1 prints the state of the fake device when a stream takes long.
- * SYMM_TEST_SEED=n: the first seed; SYMM_TEST_ROUNDS=n: rounds of each job (5);
- * SYMM_TEST_LONG=1: 40 times as many; SYMM_TEST_ONLY=test_full: only that test.
+ * SYMM_TEST_SEED=n: the first seed; SYMM_TEST_ROUNDS=n: rounds of each job (3;
+ * SYMM_TEST_LONG=1: 200); SYMM_TEST_ONLY=test_full: only that test.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,8 +105,8 @@ static void test_queues(void **state)
 
 static void orders(int ranks, int streams, int connections, bool same)
 {
-    const int64_t longer = harness_env("SYMM_TEST_LONG", 0) == 1 ? 40 : 1;
-    const int rounds = (int)(harness_env("SYMM_TEST_ROUNDS", 5) * longer);
+    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) == 1 ? 200 : 3;
+    const int rounds = (int)harness_env("SYMM_TEST_ROUNDS", usual);
 
     for (int i = 0; i < 4; i++)
         assert_int_equal(

@@ -177,15 +177,15 @@ static void test_hosts(void **state)
 }
 
 /* More ranks than a team on devices has: no kernel is over all of them. SYMM_TEST_LONG=1: up to 64,
- * whose kernels take turns on the cores. */
+ * whose kernels take turns on the cores, and an even shape. */
 static void test_many(void **state)
 {
     static const struct {
         int hosts, each;
-    } shapes[] = {{2, 8}, {3, 5}, {4, 8}, {16, 4}};
+    } shapes[] = {{3, 5}, {2, 8}, {4, 8}, {16, 4}};
 
     (void)state;
-    for (int i = 0; i < (harness_env("SYMM_TEST_LONG", 0) ? 4 : 2); i++) {
+    for (int i = 0; i < (harness_env("SYMM_TEST_LONG", 0) ? 4 : 1); i++) {
         char *layout = harness_shared(HARNESS_MAX_RANKS);
         struct harness h = {.ranks = shapes[i].hosts * shapes[i].each,
                             .body = body,

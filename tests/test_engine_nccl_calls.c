@@ -242,9 +242,11 @@ static int by_itself(symm_ctx *ctx, void *arg)
 
 static void test_by_itself(void **state)
 {
+    const int more = harness_env("SYMM_TEST_LONG", 0) ? 3 : 2;
+
     (void)state;
     assert_int_equal(engine_run(by_itself, 2, HARNESS_PROCESSES, NULL, NULL, 0), 0);
-    assert_int_equal(engine_run(by_itself, 3, HARNESS_THREADS, NULL, NULL, 0), 0);
+    assert_int_equal(engine_run(by_itself, more, HARNESS_THREADS, NULL, NULL, 0), 0);
 }
 
 #define STREAMS 2
@@ -275,6 +277,7 @@ static int crossed(symm_ctx *ctx, void *arg)
     struct engine_stage s;
     struct device_area area[STREAMS];
     void *streams[STREAMS];
+    const int turns = harness_env("SYMM_TEST_LONG", 0) ? 4 : 2;
     int engines = 0;
 
     (void)arg;
@@ -285,7 +288,7 @@ static int crossed(symm_ctx *ctx, void *arg)
         *(float *)(void *)area[i].host = (float)(10 * i + s.rank);
         CHECK_ZERO(device_put(&area[i], 0, sizeof(float)));
     }
-    for (int turn = 0; turn < 4; turn++)
+    for (int turn = 0; turn < turns; turn++)
         for (int i = 0; i < STREAMS; i++) {
             const int at = (i + s.rank + turn) % STREAMS;
 
@@ -300,7 +303,7 @@ static int crossed(symm_ctx *ctx, void *arg)
               strstr(symm_explain(s.team), "serves another stream"));
         CHECK_OK(symm_stream_synchronize(ctx, streams[i], HARNESS_AMPLE));
         CHECK_ZERO(device_get(&area[i], 0, sizeof(float)));
-        CHECK(*(float *)(void *)area[i].host == sum_after(&s, 10 * i, 5));
+        CHECK(*(float *)(void *)area[i].host == sum_after(&s, 10 * i, turns + 1));
         device_area_close(&area[i]);
         symm_stream_destroy(ctx, streams[i]);
     }

@@ -323,11 +323,11 @@ static struct harness collectives(harness_body body, int ranks, struct shared *s
     struct harness h;
     memset(&h, 0, sizeof(h));
     memset(shared, 0, sizeof(*shared));
-    /* All of the product up to 4 ranks; more of them take turns on a machine's cores.
-     */
-    shared->stride = ranks > 8 || (HARNESS_SLOW && ranks > 2) ? 7 : ranks > 4 ? 5 : 1;
-    if (ranks > 2 && harness_env("SYMM_TEST_LONG", 0) == 0)
-        shared->stride *= 2; /* the cases that 3 ranks leave out are those of 4 */
+    /* All of the product on 2 ranks; more of them take turns on a machine's cores. */
+    shared->stride = ranks > 8 || (HARNESS_SLOW && ranks > 1) ? 7 : ranks > 4 ? 5 : 1;
+    if (ranks > 2 &&
+        harness_env("SYMM_TEST_LONG", 0) == 0) /* other cases of 3 than of 4 */
+        shared->stride *= !HARNESS_SLOW && ranks <= 4 ? 4 : 2;
     h.ranks = ranks;
     h.body = body;
     h.arg = shared;
@@ -341,7 +341,7 @@ static int run_collectives(harness_body body, int ranks, struct shared *shared)
     struct harness h = collectives(body, ranks, shared);
     const bool longer = harness_env("SYMM_TEST_LONG", 0) != 0;
 
-    if (ranks <= 3 || (!HARNESS_SLOW && (longer || ranks == 4)))
+    if (ranks <= 2 || longer || (!HARNESS_SLOW && ranks <= 4))
         return harness_run_both(h);
     h.mode = HARNESS_PROCESSES;
     if (HARNESS_TSAN || (!HARNESS_SLOW && ranks == 8))
@@ -390,6 +390,8 @@ static int body_algorithms(symm_ctx *ctx, void *arg)
     static const char *const names[] = {"copy_in", "one_shot_pull", "two_shot_inplace"};
     struct setting s;
     struct test_case t;
+    /* A third of the pairs of dtype and op: each dtype and each op comes. */
+    const int every = harness_env("SYMM_TEST_LONG", 0) ? 1 : 3;
     CHECK_ZERO(setting_open(&s, ctx, arg));
     memset(&t, 0, sizeof(t));
     for (int i = 0; i < 11 * REFERENCE_DTYPES * REFERENCE_OPS; i++) {
@@ -398,7 +400,7 @@ static int body_algorithms(symm_ctx *ctx, void *arg)
         t.op = (symm_op)(i / 11 / REFERENCE_DTYPES);
         t.seed++;
         int pair = i / 11, share = t.count > 5000 ? 6 : 1;
-        if (pair % (share * (HARNESS_SLOW ? 7 : 1)) != 0 ||
+        if (pair % (share * (HARNESS_SLOW ? 7 : every)) != 0 ||
             !reference_takes(t.dtype, t.op))
             continue;
         CHECK_ZERO(prepare(&s, &t));

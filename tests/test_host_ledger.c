@@ -545,7 +545,7 @@ static void test_failed_once(void **state)
 
 static void run_cases(unsigned trouble)
 {
-    uint64_t most = number_of("SYMM_TEST_LONG", 0) ? 100000 : trouble ? 300 : 1500;
+    uint64_t most = number_of("SYMM_TEST_LONG", 0) ? 100000 : trouble ? 300 : 800;
     uint64_t count = number_of("SYMM_TEST_CASES", HARNESS_SLOW ? 150 : most);
     uint64_t first = number_of("SYMM_TEST_SEED", 1);
     unsigned long turns = 0;

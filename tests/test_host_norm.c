@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#define CASES (HARNESS_SLOW ? 60 : 400)
+#define CASES (HARNESS_SLOW ? 60 : harness_env("SYMM_TEST_LONG", 0) ? 400 : 200)
 
 /* ---- Results ------------------------------------------------------------------------------ */
 

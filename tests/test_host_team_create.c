@@ -54,7 +54,8 @@ static int body_random(symm_ctx *ctx, void *arg)
     struct shared *s = arg;
     symm_team *world = symm_team_world(ctx);
     int me = symm_team_rank(world), n = symm_team_size(world), made = 0;
-    int creations = (int)harness_env("SYMM_TEST_CREATES", HARNESS_SLOW ? 60 : 200);
+    const int usual = harness_env("SYMM_TEST_LONG", 0) ? 200 : HARNESS_SLOW ? 40 : 120;
+    int creations = (int)harness_env("SYMM_TEST_CREATES", usual);
     uint64_t seed = s->seed;
     struct kept kept[ALIVE] = {{0}};
     for (int i = 0; i < creations; i++) {

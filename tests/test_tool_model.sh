@@ -148,8 +148,9 @@ explore wrong -DRANKS=2 -DDEATHS=0 -DFAILS=1 -DDONE_ALONE
 search cycles wrong -DRANKS=2 -DDEATHS=1 -DTIMEOUTS -DRETRY_BLINDLY
 
 begin shrink_hosts
-explore right -DDEATHS=1
+explore right -DDEATHS=1 -DDEAD=4 # of two ranks that are left
 explore right -DDEATHS=0 -DLATE
+explore_long right -DDEATHS=1           # 0.6 million states
 explore_long right -DDEATHS=1 -DFAILS=1 # 2.3 million states
 for mutant in NO_PROMISE NO_TAKE_OVER ANY_VIEW EARLY_DONE NO_NEW_ROUND; do
     explore wrong "-D$mutant"

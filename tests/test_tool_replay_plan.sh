@@ -21,7 +21,7 @@ norms=$here/data/programs/every-norm.json
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
-few=3 many=20 # iterations
+few=1 many=10 # iterations
 [ -z "${SYMM_TEST_LONG-}" ] || few=20 many=200
 
 [ -x "$perf" ] && [ -x "$planner" ] || { echo "symm-perf was not built: skipped"; exit 77; }

@@ -5,7 +5,7 @@
 # collectives, many hosts, split teams, strangers at the port; and what each rank says of a missing
 # host, a rank that comes twice, a wrong or missing secret, a secret that others may read, a host
 # that cannot join, an interface and a port that there are not, a restart beside survivors.
-# ctest: cost 20
+# ctest: cost 40
 
 # shellcheck source=tests/hosts_stage.sh
 . "${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}/tests/hosts_stage.sh"
