@@ -119,9 +119,9 @@ __global__ void count(counters *counter, uint32_t repeat)
 
 static void open_rank(rank *r)
 {
-    const size_t bytes = symm_device_exchange_bytes(2, ROOM);
     const char *local = getenv("LOCAL_RANK");
     const void *team;
+    size_t bytes;
     int devices = 0;
 
     CUDA(cudaGetDeviceCount(&devices));
@@ -133,6 +133,7 @@ static void open_rank(rank *r)
     r->size = symm_team_size(r->team);
     SYMM(symm_team_device(r->team, &team));
     r->device_team = (const symm_device_team *)team;
+    bytes = symm_device_exchange_bytes(r->size, ROOM);
     SYMM(symm_buffer_alloc(r->team, bytes, &r->workspace));
     SYMM(symm_rendezvous(r->team));
     CUDA(cudaMemset(symm_buffer_ptr(r->workspace), 0, bytes));
