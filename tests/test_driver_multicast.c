@@ -561,7 +561,7 @@ static void fail_each(struct job job, int index, int *fallbacks)
 {
     static const char *const settings[] = {ON, NULL};
     const bool longer = harness_env("SYMM_TEST_LONG", 0) != 0;
-    uint64_t step = harness_strict() ? 1 : longer ? 3 : 12, from, to;
+    uint64_t step = harness_strict() ? 1 : longer ? 3 : 10, from, to;
     struct job dry = job;
 
     dry.body = failing_step;
