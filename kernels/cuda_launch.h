@@ -116,16 +116,12 @@ enum symm_cuda_pointers_state {
 /* row_exchange.cuh: threads of a block that take packets, at most; as many as registers allow. */
 #define SYMM_ROW_THREADS(size) ((size) > 2 ? 256 : 512)
 
-/* row_exchange.cuh: a cluster of blocks that have a row together has at most 2^SYMM_CLUSTER_MOST,
- * each with at most that many threads which take packets (shape.c, row_cluster). */
+/* row_exchange.cuh: blocks of a cluster, which have a row together, at most; and packets of a
+ * thread then. Rows of float32, for which registers of sm_100 are too few, have none (shape.c,
+ * row_cluster). */
 #define SYMM_CLUSTER_MOST       2
 #define SYMM_CLUSTER_LOG2(size) ((size) > 2 ? 1 : SYMM_CLUSTER_MOST)
-#define SYMM_CLUSTER_THREADS    256
-#define SYMM_CLUSTER_EACH       2 /* packets of a thread, at most */
-
-/* Threads that have a row together, at most, in clusters of 2^cluster blocks. */
-#define SYMM_ROW_WIDTH(threads, cluster)                                               \
-    ((cluster) > 0 ? SYMM_CLUSTER_THREADS << (cluster) : (threads))
+#define SYMM_CLUSTER_EACH       2
 
 /* Kernels for few ranks get the part before the base of member SYMM_FEW_RANKS: `team` is last. */
 struct symm_cuda_args {

@@ -157,8 +157,10 @@ if command -v compute-sanitizer >/dev/null && [ "$gpus" -gt 1 ]; then
     for tool in memcheck racecheck; do
         check "sanitizer_$tool" 300 "$bin/symmrun" -n 2 -- compute-sanitizer --tool $tool \
             --error-exitcode 9 "$bin/gpu_torture" --calls 60 --graphs 2 --max-bytes 65536
+        most=() # racecheck of CUDA 13.0 does not get through a launch that has clusters
+        [ "$tool" = memcheck ] || most=(--most 500)
         check "sanitizer_norm_$tool" 300 "$bin/symmrun" -n 2 -- compute-sanitizer \
-            --tool $tool --error-exitcode 9 "$bin/gpu_norm" --shapes 40 --deadline 60
+            --tool $tool --error-exitcode 9 "$bin/gpu_norm" --shapes 40 --deadline 60 "${most[@]}"
     done
 fi
 for script in tests/gpu_*.py; do

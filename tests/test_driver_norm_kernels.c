@@ -5,9 +5,9 @@
  *
  * Random calls against bench/norm/expect.c: every kernel, all options and outputs, rows of 1 to
  * 16,384 columns, arrays aligned differently on each rank, in place, NaN and infinities, one round
- * and two of a small scratch, cut grids, counters at their wrap, delays. Outputs have the same bits
- * on all ranks and nothing is written beside them. After a failure: the error records, later calls
- * return at once. A planted bug must be detected.
+ * and two of a small scratch, cut grids, clusters of blocks, counters at their wrap, delays. Outputs
+ * have the same bits on all ranks, with clusters and without, and nothing is written beside them.
+ * After a failure: the error records, later calls return at once. A planted bug must be detected.
  * ctest: cost 25
  */
 #include <dlfcn.h>
@@ -28,6 +28,7 @@
 #include "norm/expect.h"
 #include "norm_case.h"
 #include "reference.h"
+#include "util/hash.h"
 
 /* What a call does. */
 struct norm_call {
@@ -37,6 +38,8 @@ struct norm_call {
     uint32_t blocks; /* of the grid at most; 0: no such limit */
     uint32_t shift;  /* arrays of rank r lie r x shift bytes after a multiple of 64 */
     bool rest;       /* the sums are made by the test, the rest by the kernel for it */
+    bool clusters;   /* the device has clusters of blocks */
+    bool again;      /* the call before again: its outputs have the same bits */
 };
 
 struct norm_rank {
@@ -44,6 +47,7 @@ struct norm_rank {
     struct rank *rank;
     struct norm_case drawn;
     char *block;
+    uint64_t outputs; /* hash of the last call's */
     int bad;
     char what[400]; /* the first bad call */
 };
@@ -78,6 +82,8 @@ static struct {
                {"symm_norm_float16", 0},
                {"symm_norm_float32", 0}};
 static atomic_int two_rounds, left_out;
+static atomic_int
+    clustered[1 + SYMM_CLUSTER_MOST]; /* launches, by log2 of the blocks */
 
 __attribute__((format(printf, 3, 4))) static void
 bad(struct norm_rank *self, const struct norm_call *call, const char *format, ...)
@@ -146,6 +152,7 @@ static void launch(struct norm_rank *self, const struct norm_call *call)
                                     .size = rig->size,
                                     .bytes = args.bytes,
                                     .processors = 2 + 2 * (int)(call->number & 1),
+                                    .clusters = call->clusters,
                                     .blocks = call->blocks,
                                     .scratch = rig->scratch,
                                     .rows = norm->rows,
@@ -155,6 +162,8 @@ static void launch(struct norm_rank *self, const struct norm_call *call)
     const uint32_t before = self->rank->state->block[CHANNEL][0].round;
     kernel_fn function;
 
+    if (call->clusters)
+        query.processors = 80;
     if (!symm__cuda_kernel_find(&query, &kernel, &shape)) {
         atomic_fetch_add(&left_out, 1);
         self->drawn.rows = 0; /* nothing to check */
@@ -165,6 +174,8 @@ static void launch(struct norm_rank *self, const struct norm_call *call)
         bad(self, call, "no %s", kernel.name);
         return;
     }
+    args.cluster = shape.cluster;
+    atomic_fetch_add(&clustered[shape.cluster], 1);
     rig->launch(function, &args, shape.blocks, shape.threads);
     if (self->rank->state->block[CHANNEL][0].round - before == 2)
         atomic_fetch_add(&two_rounds, 1);
@@ -247,10 +258,23 @@ static void compare_outputs(struct norm_rank *self, const struct norm_call *call
     }
 }
 
+static uint64_t hash_outputs(const struct norm_rank *self)
+{
+    uint64_t hash = SYMM_FNV_BASIS;
+
+    for (int i = 0; i < 5; i++)
+        if (outputs[self->rank->rank][i].array)
+            hash = symm__fnv(hash, outputs[self->rank->rank][i].array,
+                             outputs[self->rank->rank][i].count *
+                                 symm_dtype_size(outputs[self->rank->rank][i].dtype));
+    return hash;
+}
+
 static void run_call(struct norm_rank *self, const struct norm_call *call)
 {
     struct rank *rank = self->rank;
     const size_t shift = (size_t)rank->rank * call->shift % 64;
+    const uint64_t before = self->outputs;
 
     norm_case_draw(&self->drawn, call->number, call->most, rank->rank, shift,
                    self->block);
@@ -266,6 +290,9 @@ static void run_call(struct norm_rank *self, const struct norm_call *call)
     else if (self->drawn.rows > 0 && norm_case_check(&self->drawn, rank->rig->size) > 0)
         bad(self, call, "%s", self->drawn.text);
     note_outputs(self);
+    self->outputs = self->drawn.rows > 0 ? hash_outputs(self) : 0; /* 0: no kernel */
+    if (call->again && before != 0 && self->outputs != 0 && self->outputs != before)
+        bad(self, call, "outputs have other bits than the time before");
 }
 
 static void *run_rank(void *arg)
@@ -353,6 +380,7 @@ static void run_well(struct norm_rig *rig, const struct norm_call *calls, int co
 /* ---- Tests -------------------------------------------------------------------------- */
 
 #define CALLS 90
+#define WIDE  26 /* a case of 2,048 columns */
 
 static void draw_calls(struct norm_call *calls, int count, int size, uint64_t seed,
                        size_t most)
@@ -366,6 +394,7 @@ static void draw_calls(struct norm_call *calls, int count, int size, uint64_t se
                                                        : SYMM_ALGORITHM_LAMPORT_PUSH,
                                       .most = i % 4 == 0 ? 4 * most : most,
                                       .blocks = i % 3 == 0 ? 1 + (uint32_t)i % 2 : 0,
+                                      .clusters = i % 3 == 1,
                                       .shift = shifts[i % 5]};
     }
 }
@@ -391,6 +420,35 @@ static void test_fused(void **unused)
     if (atomic_load(&left_out) > 600 || atomic_load(&two_rounds) < 20)
         fail_msg("%d calls found no kernel, %d took two rounds", atomic_load(&left_out),
                  atomic_load(&two_rounds));
+}
+
+/* Each call with clusters, then without. Arrays that are not aligned take the code that loops. */
+static void test_clusters(void **unused)
+{
+    static struct norm_call calls[2 * CALLS];
+    const int count = harness_env("SYMM_TEST_LONG", 0) ? CALLS : CALLS / 2;
+
+    (void)unused;
+    for (int size = 2; size <= 8; size *= 2) {
+        const int before[] = {atomic_load(&clustered[1]), atomic_load(&clustered[2])};
+        struct norm_rig rig;
+
+        draw_calls(calls, count, size, (uint64_t)(60 + size), 30000);
+        for (int i = count - 1; i >= 0; i--) {
+            calls[i].algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
+            calls[i].blocks = 0;
+            calls[i].clusters = true;
+            calls[2 * i] = calls[2 * i + 1] = calls[i];
+            calls[2 * i + 1].clusters = false;
+            calls[2 * i + 1].again = true;
+        }
+        open_rig(&rig, size, SYMM_FAKE_CUDA, 1740 << 10, 0, 0);
+        run_well(&rig, calls, 2 * count);
+        close_rig(&rig);
+        assert_true(atomic_load(&clustered[1]) > before[0]);
+        if (size == 2)
+            assert_true(atomic_load(&clustered[2]) > before[1]);
+    }
 }
 
 static void test_rest(void **unused)
@@ -435,9 +493,14 @@ static void test_wrap(void **unused)
     }
 }
 
-static const struct norm_call plain[2] = {
+#define PLAIN 3
+static const struct norm_call plain[PLAIN] = {
     {.number = 1, .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH, .most = 4000},
-    {.number = 1, .algorithm = SYMM_ALGORITHM_TWO_SHOT_PUSH, .most = 4000}};
+    {.number = 1, .algorithm = SYMM_ALGORITHM_TWO_SHOT_PUSH, .most = 4000},
+    {.number = WIDE,
+     .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
+     .most = 4000,
+     .clusters = true}};
 
 /* Rank 2 of 4 makes no call. Again until the deadline is long enough for the others. */
 static void run_without_one(struct norm_rig *rig, const struct norm_call *call)
@@ -464,10 +527,12 @@ static void run_without_one(struct norm_rig *rig, const struct norm_call *call)
 static void test_dead(void **unused)
 {
     (void)unused;
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < PLAIN; a++) {
+        const int before = atomic_load(&clustered[1]);
         struct norm_rig rig;
 
         run_without_one(&rig, &plain[a]);
+        assert_int_equal(atomic_load(&clustered[1]) > before, plain[a].clusters);
         for (int r = 0; r < 4; r++) {
             struct rank *rank = &rig.base.ranks[r];
 
@@ -496,7 +561,7 @@ static void test_dead(void **unused)
 static void test_mismatch(void **unused)
 {
     (void)unused;
-    for (int a = 0; a < 2; a++) {
+    for (int a = 0; a < PLAIN; a++) {
         struct norm_rig rig;
 
         open_rig(&rig, 4, SYMM_FAKE_CUDA, 192 << 10, 0, 0);
@@ -527,10 +592,10 @@ static void test_planted(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fused),    cmocka_unit_test(test_rest),
-        cmocka_unit_test(test_launched), cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_dead),     cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_planted),
+        cmocka_unit_test(test_fused),    cmocka_unit_test(test_clusters),
+        cmocka_unit_test(test_rest),     cmocka_unit_test(test_launched),
+        cmocka_unit_test(test_wrap),     cmocka_unit_test(test_dead),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_planted),
     };
 
     if (HARNESS_TSAN) /* it knows nothing of fibers */

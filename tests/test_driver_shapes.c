@@ -318,13 +318,65 @@ static void test_rows(void **unused)
     assert_int_equal(shape.threads, 512);
 }
 
+/* Blocks have a row together if each has a warp for each scheduler, the grid has room, one GPC has
+ * room for a cluster, and rows are few or long. */
+static void test_clusters(void **unused)
+{
+    static const struct {
+        int size;
+        uint32_t rows, hidden, blocks, cluster, threads;
+    } cases[] = {{2, 1, 1024, 1, 0, 160},    {2, 1, 2048, 2, 1, 160},
+                 {2, 1, 4096, 4, 2, 160},    {2, 4, 4096, 16, 2, 160},
+                 {2, 5, 4096, 5, 0, 544},    {2, 8, 8192, 32, 2, 160},
+                 {2, 29, 8192, 116, 2, 160}, {2, 30, 8192, 60, 1, 288},
+                 {2, 58, 8192, 116, 1, 288}, {2, 59, 8192, 59, 0, 544},
+                 {2, 1, 7168, 2, 1, 256},    {2, 1, 16384, 1, 0, 544},
+                 {4, 1, 4096, 2, 1, 160},    {8, 8, 4096, 16, 1, 160},
+                 {8, 8, 8192, 8, 0, 288}};
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct symm_cuda_query query = {.kind = SYMM_KIND_ALL_REDUCE_NORM,
+                                        .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
+                                        .dtype = SYMM_BFLOAT16,
+                                        .op = SYMM_SUM,
+                                        .size = cases[i].size,
+                                        .processors = 132,
+                                        .clusters = true,
+                                        .scratch = scratch[0],
+                                        .rows = cases[i].rows,
+                                        .hidden = cases[i].hidden};
+
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        assert_int_equal(shape.blocks, cases[i].blocks);
+        assert_int_equal(shape.cluster, cases[i].cluster);
+        assert_int_equal(shape.threads, cases[i].threads);
+        query.clusters = false;
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        assert_int_equal(shape.cluster, 0);
+        query.clusters = true;
+        query.processors = 71; /* 8 are left free: they may lie in as many GPCs */
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        assert_int_equal(shape.cluster, 0);
+        query.processors = 132;
+        query.blocks = 1;
+        assert_true(!symm__cuda_kernel_find(&query, &kernel, &shape) ||
+                    shape.cluster == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_find),       cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_pulls),      cmocka_unit_test(test_exclusive),
-        cmocka_unit_test(test_no_scratch), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_rows),       cmocka_unit_test(test_cut_rows),
+        cmocka_unit_test(test_clusters),  cmocka_unit_test(test_find),
+        cmocka_unit_test(test_moves),     cmocka_unit_test(test_pulls),
+        cmocka_unit_test(test_exclusive), cmocka_unit_test(test_no_scratch),
+        cmocka_unit_test(test_wide),      cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_cut_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

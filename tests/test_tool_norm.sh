@@ -3,7 +3,8 @@
 # ctest: cost 20
 #
 # The programs that measure and test all_reduce_norm on GPUs, over the fake driver: gpu_norm,
-# norm_pair and norm_job find nothing wrong; gpu_norm sees a wrong result.
+# norm_pair and norm_job find nothing wrong, with clusters of blocks, too; gpu_norm sees a wrong
+# result.
 
 set -u
 export LC_ALL=C
@@ -46,4 +47,12 @@ expect 0 "$build/bin/norm_pair" --shapes 1x512,3x100 --calls 4 --replays 4
 grep -q '^# 0 wrong elements, 0 contenders' "$work/out" || failures=$((failures + 1))
 run 0 2 "$build/bin/norm_job" --shapes 1x512,3x100 --calls 4 --replays 4
 expect 2 "$build/bin/norm_pair" --shapes 1
+# A device with enough multiprocessors for clusters; its blocks take room together.
+export FAKE_CUDA_PROCESSORS=132
+run 0 2 "$build/bin/gpu_norm" --shapes 30 --most 12000 --seed 7
+run 0 4 "$build/bin/gpu_norm" --shapes 20 --most 8000 --delay 50 --seed 8
+FAKE_CUDA_MODEL=1 run 0 2 "$build/bin/gpu_norm" --shapes 20 --most 12000 --seed 9
+expect 0 "$build/bin/norm_pair" --shapes 1x2048,2x4096 --calls 4 --replays 2
+grep -q '^# 0 wrong elements, 0 contenders' "$work/out" || failures=$((failures + 1))
+run 0 2 "$build/bin/norm_job" --shapes 2x4096 --calls 4 --replays 2
 [ "$failures" -eq 0 ]

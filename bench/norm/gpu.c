@@ -334,13 +334,15 @@ void *gpu_function(void *module, const char *name)
     return found;
 }
 
-void gpu_launch(void *function, unsigned blocks, unsigned threads, bool dependent,
-                void *args, void *stream)
+void gpu_launch(void *function, unsigned blocks, unsigned threads, unsigned cluster,
+                bool dependent, void *args, void *stream)
 {
     void *parameters[] = {args};
-    CUlaunchAttribute attribute = {
-        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchAttribute attributes[2] = {
+        {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+         .value.clusterDim = {cluster, 1, 1}},
+        {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+         .value.programmaticStreamSerializationAllowed = 1}};
     const CUlaunchConfig config = {.gridDimX = blocks,
                                    .gridDimY = 1,
                                    .gridDimZ = 1,
@@ -348,8 +350,8 @@ void gpu_launch(void *function, unsigned blocks, unsigned threads, bool dependen
                                    .blockDimY = 1,
                                    .blockDimZ = 1,
                                    .hStream = stream,
-                                   .attrs = &attribute,
-                                   .numAttrs = dependent};
+                                   .attrs = attributes,
+                                   .numAttrs = 1u + dependent};
 
     DO(cuLaunchKernelEx, &config, function, parameters, NULL);
 }

@@ -47,8 +47,8 @@ void gpu_graph_free(void *graph);
 /* Kernels: a module of an image, a function of it, a launch. */
 void *gpu_module(const void *image, const char *name);
 void *gpu_function(void *module, const char *name);
-void gpu_launch(void *function, unsigned blocks, unsigned threads, bool dependent,
-                void *args, void *stream);
+void gpu_launch(void *function, unsigned blocks, unsigned threads, unsigned cluster,
+                bool dependent, void *args, void *stream);
 
 /* Ends the program, exit status 4, if gpu_alive is not called for so many seconds. */
 void gpu_watch(double seconds);

@@ -139,8 +139,9 @@ static void start(struct pair *pair, int rank, const struct symm_cuda_kernel *ke
     args->flags |= early ? SYMM_CUDA_EARLY : 0;
     args->flags |= depends ? SYMM_CUDA_DEPENDENT : 0;
     pair->early = early;
-    gpu_launch(function, shape.blocks, shape.threads, depends, args,
-               pair->ranks[rank].stream);
+    args->cluster = shape.cluster;
+    gpu_launch(function, shape.blocks, shape.threads, 1u << shape.cluster, depends,
+               args, pair->ranks[rank].stream);
 }
 
 static struct symm_cuda_args args_of(struct pair *pair, int rank, const symm_norm *norm)
@@ -185,6 +186,7 @@ static bool find(const struct pair *pair, enum symm_kind kind, const symm_norm *
                                     .size = RANKS,
                                     .bytes = 2 * norm->rows * norm->hidden,
                                     .processors = pair->bench.processors,
+                                    .clusters = true,
                                     .scratch = pair->scratch[CHANNEL]};
 
     if (kind == SYMM_KIND_ALL_REDUCE_NORM) {

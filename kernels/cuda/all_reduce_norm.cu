@@ -14,6 +14,7 @@
 template <int N> struct one_shot {
     static constexpr int ranks = N;
     static constexpr uint32_t threads = SYMM_ROW_THREADS(N);
+    static constexpr bool clusters = SYMM_PORT_CLUSTERS;
 
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)

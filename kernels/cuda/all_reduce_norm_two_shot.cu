@@ -13,6 +13,7 @@
 template <int N> struct two_shot {
     static constexpr int ranks = N;
     static constexpr uint32_t threads = SYMM_ROW_THREADS(N);
+    static constexpr bool clusters = false;
 
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)

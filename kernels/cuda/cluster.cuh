@@ -23,6 +23,7 @@
 
 #if defined(SYMM_SIMT)
 
+#define SYMM_PORT_CLUSTERS  true
 #define SYMM_CLUSTER_COPIES (1u << SYMM_CLUSTER_MOST)
 
 struct symm_gate {
@@ -96,6 +97,7 @@ SYMM_DEVICE uint32_t symm_cluster_copy(void)
 }
 
 #if __CUDA_ARCH__ >= 900
+#define SYMM_PORT_CLUSTERS true
 
 SYMM_DEVICE uint32_t symm_gate_address(const void *shared)
 {
@@ -159,6 +161,7 @@ SYMM_DEVICE void symm_gate_send(SPACE *, uint32_t member, float *to, uint32_t bi
 }
 
 #else /* no launch has clusters */
+#define SYMM_PORT_CLUSTERS false
 
 SYMM_DEVICE void symm_cluster_arrive(void) {}
 SYMM_DEVICE void symm_cluster_wait(void) {}

@@ -13,6 +13,7 @@
 struct rows {
     static constexpr int ranks = 1;
     static constexpr uint32_t threads = SYMM_MAX_BLOCK;
+    static constexpr bool clusters = false;
 
     template <class EPILOGUE>
     static SYMM_DEVICE void of(const struct symm_cuda_args &args, bool whole)

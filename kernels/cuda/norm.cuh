@@ -8,8 +8,8 @@
  * of a sum in float32 that is rounded (port.cuh). Two steps are contracted: r * r is added to the
  * sum of squares by fma, and the sum x 1 / hidden to eps. Each thread adds its own squares in the
  * order of its packets, then the lanes of a warp, then the warps: so results depend only on the
- * shape of the row, not on alignment, the grid or the number of groups. NaN is no maximum: a
- * row's or group's scale is that of its other elements.
+ * shape of the row, not on alignment, the grid, clusters or the number of groups. NaN is no
+ * maximum: a row's or group's scale is that of its other elements.
  *
  * Bias and weight stay in registers for all rows of a thread where they fit (P <= 4; the weight as
  * the factors in float32 if these fit, too); else each row loads them anew.
@@ -17,16 +17,19 @@
 #ifndef SYMM_KERNELS_CUDA_NORM_CUH
 #define SYMM_KERNELS_CUDA_NORM_CUH
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/row_exchange.cuh"
 
 #define SYMM_ROW_GROUPS                                                                \
     (SYMM_MAX_BLOCK / SYMM_WARP) /* of a block at most, and warps of one */
 
 /* Partial results of a group's warps, in two buffers: one row's are read while the next row's are
- * written. */
+ * written. With a cluster each block has those of all its blocks as group 0's; the gates count
+ * them. */
 struct alignas(16) symm_norm_space {
     float sum[2][SYMM_ROW_GROUPS][SYMM_ROW_GROUPS];
     float most[2][SYMM_ROW_GROUPS][SYMM_ROW_GROUPS];
+    struct symm_gate sum_gate[2], most_gate[2];
     uint32_t failed[SYMM_ROW_GROUPS];
     uint32_t inverse; /* the bits of 1 / hidden, where registers are few */
 };
@@ -34,9 +37,9 @@ struct alignas(16) symm_norm_space {
 /* The same memory for all instances of a kernel's template. */
 SYMM_DEVICE struct symm_norm_space &symm_norm_shared(void)
 {
-    __shared__ struct symm_norm_space space;
+    __shared__ struct symm_norm_space space[SYMM_CLUSTER_COPIES];
 
-    return space;
+    return space[symm_cluster_copy()];
 }
 
 /* n / scale, rounded once, for n of which the quotient counts in e4m3. */
@@ -77,18 +80,22 @@ SYMM_DEVICE uint32_t symm_norm_e4m3(float a, float b, float c, float d)
 #endif
 }
 
-template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
-    typedef symm_row_place<DTYPE, P, LOOP, THREADS> place_type;
+template <int DTYPE, int P, bool LOOP, int THREADS, bool CLUSTER>
+struct symm_norm_rows {
+    typedef symm_row_place<DTYPE, P, LOOP, THREADS, CLUSTER> place_type;
     static constexpr int unrolled = place_type::unrolled;
     static constexpr uint32_t element = place_type::element, lanes = 16 / element;
-    /* Loaded before the wait and kept for all rows, as registers allow. */
-    static constexpr bool weight_stays = !LOOP && P <= (THREADS > 256 ? 2 : 1),
+    /* Loaded before the wait and kept for all rows, as registers allow: a cluster leaves few to
+     * float16. */
+    static constexpr bool few = THREADS <= 256 || (CLUSTER && DTYPE == SYMM_FLOAT16);
+    static constexpr bool weight_stays = !LOOP && P <= (few ? 1 : 2),
                           bias_stays = !LOOP && P == 1,
                           as_factors = weight_stays && P * lanes <= 8;
     typedef symm_lamport::value value;
 
     const symm_norm &norm;
     const uint64_t &scale_step;
+    const uint32_t &cluster;
     const place_type place; /* a reference into the exchange would keep it in memory */
     uint32_t inverse;       /* the bits of 1 / hidden */
     value bias[bias_stays ? P : 1], weight[weight_stays ? P : 1],
@@ -99,11 +106,26 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
     uint32_t turn;    /* rows so far */
 
     SYMM_DEVICE symm_norm_rows(const struct symm_cuda_args &args, const place_type &at)
-        : norm(args.norm), scale_step(args.scale_step), place(at),
+        : norm(args.norm), scale_step(args.scale_step), cluster(args.cluster), place(at),
           inverse(symm_port_bits(symm_port_divide(1.0f, (float)(uint32_t)norm.hidden))),
           bias(), weight(), residual(), factor(), scale(0), squares(), turn(0)
     {
         symm_port_settle(inverse); /* while nothing waits for it */
+        if constexpr (CLUSTER)
+            meet();
+    }
+
+    /* By all warps, that which takes no packets, too. begin() waits. */
+    static SYMM_DEVICE void meet(void)
+    {
+        struct symm_norm_space &space = symm_norm_shared();
+
+        if (threadIdx.x < 2) {
+            symm_gate_init(&space.sum_gate[threadIdx.x]);
+            symm_gate_init(&space.most_gate[threadIdx.x]);
+        }
+        __syncwarp();
+        symm_cluster_arrive();
     }
 
     /* ---- Loads ---- */
@@ -137,7 +159,14 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
             constants();
         if (norm.quant == SYMM_NORM_QUANT_TENSOR)
             scale = norm.scale[0];
-        if (place.thread < SYMM_ROW_GROUPS) {
+        if constexpr (CLUSTER) {
+            if (threadIdx.x >= warps() && threadIdx.x < SYMM_ROW_GROUPS)
+                for (int i = 0; i < 2; i++)
+                    space.sum[i][0][threadIdx.x] = space.most[i][0][threadIdx.x] = 0;
+            if (threadIdx.x == 0)
+                space.inverse = inverse;
+            symm_cluster_wait();
+        } else if (place.thread < SYMM_ROW_GROUPS) {
             SYMM_UNROLL
             for (int i = 0; i < 2; i++) {
                 space.sum[i][place.group][place.thread] = 0;
@@ -213,6 +242,34 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
         return thread;
     }
 
+    SYMM_DEVICE uint32_t warps(void) const
+    {
+        return place.width / SYMM_WARP;
+    }
+
+    /* A warp's value, the same in all lanes, to all blocks of the cluster; until theirs are there.
+     * A warp sends a row's after it has used the last one's (used). */
+    SYMM_DEVICE void gather(float (&to)[SYMM_ROW_GROUPS], struct symm_gate *gate,
+                            float mine) const
+    {
+        const uint32_t lane = own_thread() % SYMM_WARP;
+
+        if (threadIdx.x == 0)
+            symm_gate_arm(gate, warps() * (uint32_t)sizeof(float));
+        if (lane >> cluster == 0)
+            symm_gate_send(&symm_norm_shared(), lane, &to[own_thread() / SYMM_WARP],
+                           symm_port_bits(mine), gate);
+        symm_gate_wait(gate, turn >> 1 & 1);
+    }
+
+    static SYMM_DEVICE float used(float value)
+    {
+        uint32_t bits = symm_port_bits(value);
+
+        symm_port_settle(bits);
+        return symm_port_float(bits);
+    }
+
     /* Both make a row's value of those of its threads; the group waits for each other. */
     SYMM_DEVICE float sum(float mine, bool *ok) const
     {
@@ -222,6 +279,11 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
         SYMM_UNROLL
         for (int flip = SYMM_WARP / 2; flip > 0; flip /= 2)
             mine += __shfl_xor_sync(0xffffffffu, mine, flip);
+        if constexpr (CLUSTER) { /* NaN: no norm of the row is taken for one */
+            gather(of, &space.sum_gate[turn & 1],
+                   __all_sync(0xffffffffu, *ok) ? mine : symm_port_float(0x7fffffffu));
+            return used(sum16(of));
+        }
         if (place.width == SYMM_WARP) {
             *ok = __all_sync(0xffffffffu, *ok);
             return mine;
@@ -254,11 +316,15 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
         float(&of)[SYMM_ROW_GROUPS] = symm_norm_shared().most[turn & 1][place.group];
 
         mine = most_of<SYMM_WARP>(mine);
-        if (place.width == SYMM_WARP)
-            return mine;
-        if (own_thread() % SYMM_WARP == 0)
-            of[own_thread() / SYMM_WARP] = mine;
-        symm_port_sync_some(1 + place.group, place.width);
+        if constexpr (CLUSTER) {
+            gather(of, &symm_norm_shared().most_gate[turn & 1], mine);
+        } else {
+            if (place.width == SYMM_WARP)
+                return mine;
+            if (own_thread() % SYMM_WARP == 0)
+                of[own_thread() / SYMM_WARP] = mine;
+            symm_port_sync_some(1 + place.group, place.width);
+        }
         SYMM_UNROLL
         for (int i = 0; i < SYMM_ROW_GROUPS; i += 4) {
             const float4 v = *(const float4 *)&of[i];
@@ -266,7 +332,7 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_norm_rows {
             mine = symm_port_max(
                 mine, symm_port_max(symm_port_max(v.x, v.y), symm_port_max(v.z, v.w)));
         }
-        return mine;
+        return CLUSTER ? used(mine) : mine;
     }
 
     /* Of LANES neighbours. */
@@ -472,13 +538,30 @@ SYMM_DEVICE bool symm_norm_whole(const symm_norm &norm, const void *in)
 
 /* Its arrays are indexed at run time. In a function of its own: inlined, the compiler would put
  * those of the other code into memory, too. */
-template <class RUN, int DTYPE>
+template <class RUN, int DTYPE, bool CLUSTER>
 SYMM_COLD void symm_norm_loop(const struct symm_cuda_args &args, bool whole)
 {
     constexpr int most = SYMM_NORM_MAX_HIDDEN / 16 * (int)symm_element_size(DTYPE) /
                          RUN::threads; /* packets of a thread */
 
-    RUN::template of<symm_norm_rows<DTYPE, most, true, RUN::threads>>(args, whole);
+    RUN::template of<symm_norm_rows<DTYPE, most, true, RUN::threads, CLUSTER>>(args,
+                                                                              whole);
+}
+
+/* The same for launches with clusters, whose rows take at most SYMM_CLUSTER_EACH packets of a
+ * thread. */
+template <class RUN, int DTYPE>
+SYMM_DEVICE void symm_norm_cluster(const struct symm_cuda_args &args, uint32_t packets,
+                                   bool whole)
+{
+    if (!whole)
+        symm_norm_loop<RUN, DTYPE, true>(args, whole);
+    else if (packets <= RUN::threads)
+        RUN::template of<symm_norm_rows<DTYPE, 1, false, RUN::threads, true>>(args,
+                                                                             true);
+    else
+        RUN::template of<symm_norm_rows<DTYPE, 2, false, RUN::threads, true>>(args,
+                                                                             true);
 }
 
 /*
@@ -496,14 +579,23 @@ SYMM_DEVICE void symm_norm_any(const struct symm_cuda_args &args, const void *in
     /* Four packets of a thread take too many registers of sm_100. */
     constexpr bool four = RUN::ranks < 8 && symm_element_size(DTYPE) < 4;
 
+    if constexpr (RUN::clusters && symm_element_size(DTYPE) < 4) {
+        if (args.cluster != 0) {
+            symm_norm_cluster<RUN, DTYPE>(args, packets, whole);
+            return;
+        }
+    }
     if (!whole || packets > (four ? 4 : 2) * RUN::threads)
-        symm_norm_loop<RUN, DTYPE>(args, whole);
+        symm_norm_loop<RUN, DTYPE, false>(args, whole);
     else if (packets <= RUN::threads)
-        RUN::template of<symm_norm_rows<DTYPE, 1, false, RUN::threads>>(args, true);
+        RUN::template of<symm_norm_rows<DTYPE, 1, false, RUN::threads, false>>(args,
+                                                                              true);
     else if (!four || packets <= 2 * RUN::threads)
-        RUN::template of<symm_norm_rows<DTYPE, 2, false, RUN::threads>>(args, true);
+        RUN::template of<symm_norm_rows<DTYPE, 2, false, RUN::threads, false>>(args,
+                                                                              true);
     else if constexpr (four)
-        RUN::template of<symm_norm_rows<DTYPE, 4, false, RUN::threads>>(args, true);
+        RUN::template of<symm_norm_rows<DTYPE, 4, false, RUN::threads, false>>(args,
+                                                                              true);
 }
 
 #endif

@@ -8,9 +8,11 @@
  * has the packets t, t + width, ... A block is one or more groups and a last warp that takes no
  * packets: it writes the counters, and in block 0 it writes and reads the call words and counts for
  * the blocks that were not launched. Group g of block b has the rows b x groups + g, and on by the
- * groups of the grid: so any number of blocks suffices, if it is the same on all ranks. No value
- * passes between threads, except in the epilogue. The block synchronizes once, for the counters,
- * while the first rows are in flight. After that the groups and the last warp run independently.
+ * groups of the grid: so any number of blocks suffices, if it is the same on all ranks. If the
+ * launch has clusters, each is one group: its blocks have an equal number of the group's threads,
+ * and b counts clusters. No value passes between threads, except in the epilogue. The block
+ * synchronizes once, for the counters, while the first rows are in flight. After that the groups
+ * and the last warp run independently.
  *
  * symm_row_one_shot: a rank sends each row to all peers, SYMM_PAIR_AHEAD rows ahead of the one that
  * it takes. Slot = [sender][row][packet]; only the peer sends between two ranks.
@@ -34,9 +36,10 @@
  *                             and there is nothing more to wait for
  * An output may be `in` itself: a packet of `in` is read, by the thread that writes it, before.
  *
- * Launch: groups x width + 32 threads. One shot: if the rows do not fit into one slot, a slot has
- * room for more than SYMM_PAIR_AHEAD rows of each group, and two slots have room for all. Two
- * shots: a row of each group, and all in two slots that are cut to such rows.
+ * Launch: groups x width + 32 threads; with clusters width / blocks of a cluster + 32. One shot: if
+ * the rows do not fit into one slot, a slot has room for more than SYMM_PAIR_AHEAD rows of each
+ * group, and two slots have room for all. Two shots: a row of each group, and all in two slots that
+ * are cut to such rows.
  */
 #ifndef SYMM_KERNELS_CUDA_ROW_EXCHANGE_CUH
 #define SYMM_KERNELS_CUDA_ROW_EXCHANGE_CUH
@@ -54,13 +57,20 @@ SYMM_DEVICE uint32_t symm_row_each(uint32_t packets, uint32_t threads)
     return each;
 }
 
+/* The block's place in its cluster. */
+SYMM_DEVICE uint32_t symm_row_member(const struct symm_cuda_args &args)
+{
+    return blockIdx.x & ((1u << args.cluster) - 1);
+}
+
 /*
  * A thread's place in the grid and in a row. P: its packets of a row. LOOP: P at most, `each` of
  * them, handled one after the other by code that is not unrolled, for rare rows; only this code
  * takes arrays whose packets are not at multiples of 16 (whole: they are). THREADS: of a group,
- * at most.
+ * at most. CLUSTER: args.cluster is not 0.
  */
-template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_row_place {
+template <int DTYPE, int P, bool LOOP, int THREADS, bool CLUSTER>
+struct symm_row_place {
     static constexpr int dtype = DTYPE, most = P, unrolled = LOOP ? 1 : P;
     static constexpr bool loop = LOOP;
     static constexpr uint32_t element = symm_element_size(DTYPE);
@@ -78,9 +88,11 @@ template <int DTYPE, int P, bool LOOP, int THREADS> struct symm_row_place {
         : whole(aligned), bytes((uint32_t)args.norm.hidden * element),
           packets((bytes + 15) / 16), each(LOOP ? symm_row_each(packets, THREADS) : P),
           width(((packets + each - 1) / each + SYMM_WARP - 1) / SYMM_WARP * SYMM_WARP),
-          groups(takes / width), group(threadIdx.x / width),
-          thread(threadIdx.x - group * width), first(blockIdx.x * groups + group),
-          step(gridDim.x * groups)
+          groups(CLUSTER ? 1 : takes / width), group(CLUSTER ? 0 : threadIdx.x / width),
+          thread(CLUSTER ? threadIdx.x + takes * symm_row_member(args)
+                         : threadIdx.x - group * width),
+          first(CLUSTER ? blockIdx.x >> args.cluster : blockIdx.x * groups + group),
+          step(CLUSTER ? gridDim.x >> args.cluster : gridDim.x * groups)
     {
     }
 

@@ -24,6 +24,9 @@
 #define SCATTER_BYTES   (8u << 20)   /* the same, of all blocks */
 #define STREAM_LIMIT    ((uint64_t)16 << 30) /* its packets are counted in 31 bits */
 #define STREAM_STAGE    (4u << 20) /* bytes of the stage that pay for its barriers */
+#define CLUSTER_LEAST   128u       /* threads of a block of a cluster */
+#define CLUSTER_PACKETS 2048u      /* of all rows at most, if a thread has one */
+#define CLUSTER_GPCS    8          /* of a device, at most */
 #define COPY_BLOCKS     32u        /* of a put at most */
 #define COPY_PACKETS    512u       /* packets for which a put gets a block more */
 
@@ -163,7 +166,7 @@ static bool shape_of_many(const struct symm_cuda_query *query,
     if (SYMM_PAIR_AHEAD >= room / (threads * blocks) ||
         !in_two_slots(packets, threads * blocks, room))
         return false;
-    *shape = (struct symm_cuda_shape){blocks, threads + WARP};
+    *shape = (struct symm_cuda_shape){blocks, threads + WARP, 0};
     return true;
 }
 
@@ -327,9 +330,36 @@ static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
     const uint64_t groups = least(divide_up(some, blocks), most / width);
     const uint64_t turns = divide_up(some, groups * blocks);
 
+    shape->cluster = 0;
     shape->threads = (uint32_t)groups * width;
     shape->blocks = blocks_for(query, rows, (uint32_t)(groups * turns), blocks);
     return (uint32_t)groups;
+}
+
+/*
+ * A row that one block has takes as long as that block's warps need to issue their instructions, so
+ * up to 2^SYMM_CLUSTER_MOST blocks have its threads, each a warp at least for each scheduler.
+ * Where an eighth of the multiprocessors is left free, the blocks of a cluster find room at any
+ * time: GPCs are CLUSTER_GPCS at most, so one of them has two free multiprocessors, on which two
+ * blocks each have room (one, of kernels for more ranks).
+ */
+static uint32_t row_cluster(const struct symm_cuda_query *query, uint64_t rows,
+                            uint64_t packets)
+{
+    const uint32_t most = SYMM_ROW_THREADS(query->size);
+    const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, SYMM_DEVICE_BLOCKS);
+    const uint32_t width = row_threads(packets, most);
+    uint32_t cluster = 0, next = 1;
+
+    if (!query->clusters || query->processors / 8 <= CLUSTER_GPCS ||
+        symm_dtype_size(query->dtype) > 2 || packets > SYMM_CLUSTER_EACH * most ||
+        (packets <= most && rows * packets > CLUSTER_PACKETS))
+        return 0;
+    for (; next <= SYMM_CLUSTER_LOG2(query->size); next++)
+        if (rows << next <= blocks && width % (WARP << next) == 0 &&
+            width >> next >= CLUSTER_LEAST)
+            cluster = next;
+    return cluster;
 }
 
 /* In one round or two; `step` rows at a time. */
@@ -342,11 +372,18 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
                               : query->rows; /* that one sender sends */
     const uint64_t packets = row_packets(query->hidden, query->dtype);
     const uint32_t most = SYMM_ROW_THREADS(query->size);
+    const uint32_t cluster = two || rows == 0 ? 0 : row_cluster(query, rows, packets);
     uint64_t room, groups, step;
 
     if (packets == 0 || query->hidden > SYMM_NORM_MAX_HIDDEN)
         return false;
     room = room_of(query, by) / packets; /* rows of a slot */
+    if (cluster > 0 && rows <= room) {
+        shape->cluster = cluster;
+        shape->blocks = (uint32_t)rows << cluster;
+        shape->threads = (row_threads(packets, most) >> cluster) + WARP;
+        return true;
+    }
     groups = shape_rows(query, rows, row_threads(packets, most), most, shape);
     step = groups * shape->blocks;
     shape->threads += WARP;
@@ -367,6 +404,7 @@ bool symm__cuda_shape(const struct symm_cuda_query *query,
                       const struct symm_cuda_division *by,
                       struct symm_cuda_shape *shape)
 {
+    shape->cluster = 0;
     switch (by->split) {
     case BY_PACKET:
     case BY_TWO_PACKET:
@@ -400,7 +438,7 @@ bool symm__cuda_shape(const struct symm_cuda_query *query,
     case BY_ONE:
         break;
     }
-    *shape = (struct symm_cuda_shape){1, WARP};
+    *shape = (struct symm_cuda_shape){1, WARP, 0};
     return true;
 }
 
@@ -408,6 +446,7 @@ void symm__cuda_shape_put(uint64_t bytes, int processors, struct symm_cuda_shape
 {
     const struct symm_cuda_query query = {.processors = processors};
 
+    shape->cluster = 0;
     shape->threads = WARP;
     while (shape->threads < MOST_THREADS && bytes > PACKET * shape->threads)
         shape->threads *= 2;

@@ -120,6 +120,7 @@ struct symm_ctx {
     char why_domain[256];
     bool oversubscribe;     /* ranks may share devices (SYMM_OVERSUBSCRIBE) */
     bool exclusive;         /* CUDA: one stream at a time uses it (SYMM_EXCLUSIVE) */
+    bool clusters;          /* CUDA: all ranks' devices have clusters of blocks */
     bool shared;            /* CUDA: two ranks have one device */
     int processors;         /* CUDA: the fewest multiprocessors of all ranks' devices */
     char machine[160];      /* as cost tables name it */

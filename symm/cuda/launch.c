@@ -170,6 +170,7 @@ void symm__cuda_call_describe(const struct symm_team_channel *channel,
     query->size = team->size;
     query->processors = team->ctx->processors;
     query->exclusive = team->ctx->exclusive && !team->inner; /* NCCL runs beside it */
+    query->clusters = team->ctx->clusters;
     if (team->inner && symm__engine_fits_beside(team->ctx))
         query->processors -= team->ctx->engine->ops->grid;
     query->scratch = team->cuda->scratch[channel->index];
@@ -263,6 +264,7 @@ static symm_status take_shape(struct symm_team_channel *channel,
     entry->function = function;
     entry->blocks = shape.blocks;
     entry->threads = shape.threads;
+    entry->args.cluster = entry->cluster = shape.cluster;
     entry->cut = blocks;
     symm__cuda_site_publish(ctx->launcher, &site);
     return SYMM_OK;
@@ -369,6 +371,22 @@ static bool may_depend(struct symm_cuda_launcher *launcher,
             shape.blocks <= (uint32_t)launcher->ctx->processors / 4);
 }
 
+static unsigned take_attributes(struct symm_cuda_shape shape, bool depends,
+                                CUlaunchAttribute *attributes)
+{
+    unsigned count = 0;
+
+    if (depends)
+        attributes[count++] = (CUlaunchAttribute){
+            .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            .value.programmaticStreamSerializationAllowed = 1};
+    if (shape.cluster > 0)
+        attributes[count++] =
+            (CUlaunchAttribute){.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                .value.clusterDim = {1u << shape.cluster, 1, 1}};
+    return count;
+}
+
 symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name)
@@ -376,9 +394,7 @@ symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction fun
     const struct symm_cuda_driver *driver = launcher->driver;
     const bool depends = may_depend(launcher, shape, args, stream);
     void *parameters[] = {args};
-    CUlaunchAttribute dependent = {
-        .id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchAttribute attributes[2];
     const CUlaunchConfig config = {.gridDimX = shape.blocks,
                                    .gridDimY = 1,
                                    .gridDimZ = 1,
@@ -386,8 +402,9 @@ symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction fun
                                    .blockDimY = 1,
                                    .blockDimZ = 1,
                                    .hStream = stream,
-                                   .attrs = &dependent,
-                                   .numAttrs = depends};
+                                   .attrs = attributes,
+                                   .numAttrs =
+                                       take_attributes(shape, depends, attributes)};
     struct symm_cuda_scope scope;
     CUresult result;
 
@@ -435,7 +452,8 @@ static symm_status launch_entry(struct symm_team_channel *channel,
                                 struct symm_cuda_entry *entry, enum symm_kind kind,
                                 symm_work **handle)
 {
-    const struct symm_cuda_shape shape = {entry->blocks, entry->threads};
+    const struct symm_cuda_shape shape = {entry->blocks, entry->threads,
+                                          entry->cluster};
     const uint32_t sequence = channel->sequence, blocks = channel->blocks;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
@@ -507,6 +525,8 @@ symm_status symm__cuda_launch(struct symm_team_channel *channel,
 void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
                         size_t bytes)
 {
+    static const char *const cluster_words[1 + SYMM_CLUSTER_MOST] = {
+        "", " in clusters of 2", " in clusters of 4"};
     const symm_ctx *ctx = channel->team->ctx;
     const struct symm_cuda_entry *entry =
         channel->launches ? &channel->launches[channel->last - channel->prepared]
@@ -515,11 +535,12 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         &channel->team->cuda->timeout[channel->index], __ATOMIC_RELAXED);
     const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);
     const bool set = getenv("CUDA_DEVICE_MAX_CONNECTIONS") != NULL;
-    char grid[80] = "", cut[96] = "", wait[24] = "ever";
+    char grid[112] = "", cut[96] = "", wait[24] = "ever";
 
     if (entry && entry->function && channel->last->algorithm != SYMM_ALGORITHM_ENGINE)
-        snprintf(grid, sizeof(grid), ", %u blocks of %u threads on %d multiprocessors",
-                 entry->blocks, entry->threads, ctx->processors);
+        snprintf(grid, sizeof(grid),
+                 ", %u blocks of %u threads%s on %d multiprocessors", entry->blocks,
+                 entry->threads, cluster_words[entry->cluster], ctx->processors);
     if (*grid && entry->cut)
         snprintf(cut, sizeof(cut),
                  " (%u wanted; calls of other streams may take the rest of them)",

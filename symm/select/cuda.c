@@ -60,6 +60,7 @@ struct symm_cuda_query symm__cuda_ask(const struct symm_select_query *q,
                                     .bytes = q->bytes,
                                     .processors = q->processors,
                                     .exclusive = q->exclusive,
+                                    .clusters = q->clusters,
                                     .scratch = q->scratch,
                                     .rows = q->rows,
                                     .hidden = q->hidden};

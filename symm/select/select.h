@@ -33,6 +33,7 @@ struct symm_select_query {
     bool in_multicast, out_multicast;
     int processors; /* multiprocessors, the fewest of all ranks' devices */
     bool exclusive; /* nothing else uses them (SYMM_EXCLUSIVE) */
+    bool clusters;  /* they have clusters of blocks */
     struct symm_cuda_scratch scratch; /* of the call's channel */
     /* all_reduce_norm: */
     uint64_t rows;

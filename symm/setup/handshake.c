@@ -51,6 +51,7 @@ struct symm_handshake symm__handshake(const symm_ctx *ctx)
         memcpy(handshake.bus, device->bus, sizeof(handshake.bus));
         handshake.processors = (uint32_t)device->processors;
         handshake.multicast = device->multicast;
+        handshake.clusters = device->major >= 9;
     }
     symm__engine_handshake(ctx, &handshake.engine);
     return handshake;
@@ -243,7 +244,7 @@ static symm_status check_form(const symm_ctx *ctx, struct symm_oob_message *mess
 static void take_all(symm_ctx *ctx, const struct symm_oob_message *messages,
                      bool *alike)
 {
-    uint32_t processors = 0;
+    uint32_t processors = 0, clusters = 1;
     int without = -1;   /* the first rank that has no multicast, */
     int no_fabric = -1; /* or does not ask for domains over hosts */
 
@@ -259,8 +260,10 @@ static void take_all(symm_ctx *ctx, const struct symm_oob_message *messages,
         *alike = *alike && theirs->machine == of(messages, 0)->machine;
         if (processors == 0 || theirs->processors < processors)
             processors = theirs->processors;
+        clusters = clusters && theirs->clusters;
     }
     ctx->processors = (int)processors;
+    ctx->clusters = clusters;
     if (ctx->fabric && no_fabric >= 0)
         snprintf(ctx->why_domain, sizeof(ctx->why_domain),
                  "rank %d has no SYMM_FABRIC=1; set it on all ranks", no_fabric);

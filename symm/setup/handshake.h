@@ -20,6 +20,7 @@ struct symm_handshake {
     uint32_t fabric;        /* 1: SYMM_FABRIC asks for NVLink domains over hosts */
     uint32_t multicast;     /* 1: this rank's device can, and its options want it */
     uint32_t exclusive;     /* 1: one stream at a time uses each device */
+    uint32_t clusters;      /* 1: the device has clusters of blocks */
     uint32_t oversubscribe; /* 1: ranks may share devices */
     uint64_t costs;         /* hash of what SYMM_COSTS names; 0: it is not set */
     uint64_t machine;       /* hash of the machine's name in cost tables */
