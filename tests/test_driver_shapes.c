@@ -359,6 +359,10 @@ static void test_clusters(void **unused)
         assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
         assert_int_equal(shape.cluster, 0);
         query.clusters = true;
+        query.dtype = SYMM_FLOAT32;
+        assert_true(!symm__cuda_kernel_find(&query, &kernel, &shape) ||
+                    shape.cluster == 0);
+        query.dtype = SYMM_BFLOAT16;
         query.processors = 71; /* 8 are left free: they may lie in as many GPCs */
         assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
         assert_int_equal(shape.cluster, 0);

@@ -330,7 +330,6 @@ static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
     const uint64_t groups = least(divide_up(some, blocks), most / width);
     const uint64_t turns = divide_up(some, groups * blocks);
 
-    shape->cluster = 0;
     shape->threads = (uint32_t)groups * width;
     shape->blocks = blocks_for(query, rows, (uint32_t)(groups * turns), blocks);
     return (uint32_t)groups;
@@ -344,11 +343,10 @@ static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
  * blocks each have room (one, of kernels for more ranks).
  */
 static uint32_t row_cluster(const struct symm_cuda_query *query, uint64_t rows,
-                            uint64_t packets)
+                            uint64_t packets, uint32_t width)
 {
     const uint32_t most = SYMM_ROW_THREADS(query->size);
     const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, SYMM_DEVICE_BLOCKS);
-    const uint32_t width = row_threads(packets, most);
     uint32_t cluster = 0, next = 1;
 
     if (!query->clusters || query->processors / 8 <= CLUSTER_GPCS ||
@@ -372,7 +370,9 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
                               : query->rows; /* that one sender sends */
     const uint64_t packets = row_packets(query->hidden, query->dtype);
     const uint32_t most = SYMM_ROW_THREADS(query->size);
-    const uint32_t cluster = two || rows == 0 ? 0 : row_cluster(query, rows, packets);
+    const uint32_t width = row_threads(packets, most);
+    const uint32_t cluster =
+        two || rows == 0 ? 0 : row_cluster(query, rows, packets, width);
     uint64_t room, groups, step;
 
     if (packets == 0 || query->hidden > SYMM_NORM_MAX_HIDDEN)
@@ -381,10 +381,10 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
     if (cluster > 0 && rows <= room) {
         shape->cluster = cluster;
         shape->blocks = (uint32_t)rows << cluster;
-        shape->threads = (row_threads(packets, most) >> cluster) + WARP;
+        shape->threads = (width >> cluster) + WARP;
         return true;
     }
-    groups = shape_rows(query, rows, row_threads(packets, most), most, shape);
+    groups = shape_rows(query, rows, width, most, shape);
     step = groups * shape->blocks;
     shape->threads += WARP;
     if (rows <= room)
@@ -446,7 +446,6 @@ void symm__cuda_shape_put(uint64_t bytes, int processors, struct symm_cuda_shape
 {
     const struct symm_cuda_query query = {.processors = processors};
 
-    shape->cluster = 0;
     shape->threads = WARP;
     while (shape->threads < MOST_THREADS && bytes > PACKET * shape->threads)
         shape->threads *= 2;
@@ -459,6 +458,7 @@ void symm__cuda_shape_norm(uint64_t rows, uint32_t hidden, symm_dtype dtype,
 {
     const struct symm_cuda_query query = {.processors = processors};
 
+    shape->cluster = 0;
     shape_rows(&query, rows, row_threads(row_packets(hidden, dtype), MOST_THREADS),
                MOST_THREADS, shape);
 }

@@ -264,7 +264,7 @@ static symm_status take_shape(struct symm_team_channel *channel,
     entry->function = function;
     entry->blocks = shape.blocks;
     entry->threads = shape.threads;
-    entry->args.cluster = entry->cluster = shape.cluster;
+    entry->cluster = shape.cluster;
     entry->cut = blocks;
     symm__cuda_site_publish(ctx->launcher, &site);
     return SYMM_OK;
@@ -371,6 +371,7 @@ static bool may_depend(struct symm_cuda_launcher *launcher,
             shape.blocks <= (uint32_t)launcher->ctx->processors / 4);
 }
 
+/* Their number. */
 static unsigned take_attributes(struct symm_cuda_shape shape, bool depends,
                                 CUlaunchAttribute *attributes)
 {
@@ -408,6 +409,7 @@ symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction fun
     struct symm_cuda_scope scope;
     CUresult result;
 
+    args->cluster = shape.cluster;
     args->flags &= ~SYMM_CUDA_DEPENDENT;
     if (depends)
         args->flags |= SYMM_CUDA_DEPENDENT;
