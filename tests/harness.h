@@ -42,6 +42,8 @@
 #define HARNESS_SLOW                                                                   \
     HARNESS_TSAN /* 1: a sanitizer makes everything several times slower */
 #endif
+/* Such a run of CI, which repeats less than one with SYMM_TEST_LONG=1. */
+#define HARNESS_FEW (HARNESS_SLOW && harness_env("SYMM_TEST_LONG", 0) == 0)
 
 /*
  * Time. The machines that run tests are slow and busy, so no test may depend on speed:

@@ -353,7 +353,7 @@ static void for_rank_counts(void **state, harness_body body)
 {
     static const int ranks[] = {1, 2, 3, 4, 5, 8, 16};
     /* More ranks add nothing for a sanitizer that 4 do not have. */
-    const int most = HARNESS_SLOW && harness_env("SYMM_TEST_LONG", 0) == 0 ? 4 : 7;
+    const int most = HARNESS_FEW ? 4 : 7;
     int failed = 0;
     for (int i = 0; i < most; i++)
         failed |= run_collectives(body, ranks[i], *state);

@@ -322,8 +322,7 @@ static struct symm_relay_message *lie(uint64_t *random, size_t *held)
 
 static void tell_lies(const struct job *job)
 {
-    const bool few = HARNESS_SLOW && harness_env("SYMM_TEST_LONG", 0) == 0;
-    const int count = !few ? 1500 : HARNESS_TSAN ? 100 : 200;
+    const int count = !HARNESS_FEW ? 1500 : HARNESS_TSAN ? 100 : 200;
     uint64_t random = 1;
 
     for (int i = 0; i < count; i++) {

@@ -29,9 +29,8 @@
 #include "core/team.h"
 #include "symm/device.h"
 
-#define FEW          (HARNESS_SLOW && harness_env("SYMM_TEST_LONG", 0) == 0)
-#define WRITES       (FEW ? 500000 : 1000000)
-#define JOBS_MIN     (FEW ? 40 : 80)
+#define WRITES       (HARNESS_FEW ? 500000 : 1000000)
+#define JOBS_MIN     (HARNESS_FEW ? 40 : 80)
 #define COUNT        1000 /* elements */
 #define CALL_SECONDS 0.3
 

@@ -348,7 +348,7 @@ static int body_pace(symm_ctx *ctx, void *arg)
     (void)arg;
     CHECK_OK(symm_team_split(world, me / 2, 0, &team));
     int size = symm_team_size(team), steps = me / 2 == 0 ? 2000 : 300 + me / 2;
-    if (HARNESS_SLOW && harness_env("SYMM_TEST_LONG", 0) == 0)
+    if (HARNESS_FEW)
         steps /= 4;
     int count = me / 2 == 0 ? 3 : 700;
     for (int step = 0; step < steps; step++) {

@@ -400,8 +400,7 @@ static int body_streams(symm_ctx *ctx, void *arg)
 {
     symm_team *world = symm_team_world(ctx);
     int n = symm_team_size(world), called = 0;
-    const bool few = HARNESS_SLOW && harness_env("SYMM_TEST_LONG", 0) == 0;
-    const int rounds = few ? 20 : 50;
+    const int rounds = HARNESS_FEW ? 20 : 50;
     void *streams[2];
     int32_t values[2][5] = {{0}};
     symm_work *work[2], *next;
