@@ -4,9 +4,10 @@
  * context (streams, events, handles, the watchdog) and what a team has on its device.
  *
  * Locks: launcher->lock guards the list of teams and of stream waits, and is held by the
- * watchdog while it polls them; launcher->pool guards events, result slots and handles.
- * The first may be held when the second is taken, and so may the notifier's `polling`. Neither
- * is taken by a call without a handle, unless it follows another team's call on its stream.
+ * watchdog while it polls them; launcher->pool guards events, result slots and handles;
+ * launcher->handles is held by a thread that uses a handle's event or team, and for writing by a
+ * team's end, which takes them away. The order is: the notifier's `polling`, handles, lock, pool.
+ * None is taken by a call without a handle, unless it follows another team's call on its stream.
  * launcher->order is taken by each call; launcher->lock may be taken while it is held.
  */
 #ifndef SYMM_CUDA_LAUNCHER_H
@@ -122,6 +123,7 @@ struct symm_cuda_launcher {
     pthread_mutex_t peeking;   /* guards the copy of a word from the device */
     pthread_mutex_t order;     /* guards `last` */
     struct symm_cuda_map last; /* stream_order.c: by stream; owned */
+    pthread_rwlock_t handles;
     pthread_mutex_t pool;
     CUevent *events; /* idle ones; owned */
     size_t event_count, event_capacity;

@@ -131,9 +131,22 @@ static void launcher_free(struct symm_cuda_launcher *launcher)
     symm__cuda_map_free(&launcher->last);
     pthread_mutex_destroy(&launcher->order);
     pthread_mutex_destroy(&launcher->pool);
+    pthread_rwlock_destroy(&launcher->handles);
     pthread_mutex_destroy(&launcher->peeking);
     pthread_mutex_destroy(&launcher->lock);
     free(launcher);
+}
+
+/* A team's end goes first: threads that poll handles without a pause must not hold it up. */
+static void handles_init(pthread_rwlock_t *handles)
+{
+    pthread_rwlockattr_t writer_first;
+
+    pthread_rwlockattr_init(&writer_first);
+    pthread_rwlockattr_setkind_np(&writer_first,
+                                  PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(handles, &writer_first);
+    pthread_rwlockattr_destroy(&writer_first);
 }
 
 static symm_status launcher_create(symm_ctx *ctx)
@@ -154,6 +167,7 @@ static symm_status launcher_create(symm_ctx *ctx)
                                      CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES);
     pthread_mutex_init(&launcher->lock, NULL);
     pthread_mutex_init(&launcher->peeking, NULL);
+    handles_init(&launcher->handles);
     pthread_mutex_init(&launcher->pool, NULL);
     pthread_mutex_init(&launcher->order, NULL);
     status = symm__cuda_pool_open(launcher);
@@ -181,6 +195,7 @@ static void launcher_destroy(symm_ctx *ctx)
     symm__cuda_watchdog_stop(launcher);
     symm__cuda_progress_close(launcher);
     symm__notifier_forget(&ctx->notifier);
+    symm__notifier_drain(&ctx->notifier); /* functions may be releasing handles */
     symm__cuda_pool_close(launcher);
     launcher_free(launcher);
     ctx->launcher = NULL;

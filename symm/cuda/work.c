@@ -105,6 +105,32 @@ symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
     return status;
 }
 
+/* ---- Between a handle and its team's end ------------------------------------------------- */
+
+struct symm_cuda_launcher *symm__cuda_work_launcher(const struct symm_cuda_work *work)
+{
+    /* acquire: pairs with the release in symm__cuda_work_leave */
+    return __atomic_load_n(&work->launcher, __ATOMIC_ACQUIRE);
+}
+
+struct symm_cuda_launcher *symm__cuda_work_hold(struct symm_cuda_work *work)
+{
+    struct symm_cuda_launcher *launcher = symm__cuda_work_launcher(work);
+
+    if (!launcher)
+        return NULL;
+    pthread_rwlock_rdlock(&launcher->handles);
+    if (symm__cuda_work_launcher(work))
+        return launcher;
+    pthread_rwlock_unlock(&launcher->handles);
+    return NULL;
+}
+
+void symm__cuda_work_drop(struct symm_cuda_launcher *launcher)
+{
+    pthread_rwlock_unlock(&launcher->handles);
+}
+
 /* ---- Results ----------------------------------------------------------------------------- */
 
 static bool is_done(const struct symm_cuda_work *work)
@@ -160,31 +186,44 @@ symm_status symm__cuda_work_refuse_captured(const char *what)
                       what);
 }
 
-symm_status symm__cuda_work_poll(struct symm_cuda_work *work, bool *done)
+/* The work is held. An error is not the call's own unless *done. */
+static symm_status poll_held(struct symm_cuda_launcher *launcher,
+                             struct symm_cuda_work *work, bool *done)
 {
     struct symm_cuda_scope scope;
     CUresult result;
-    symm_status status;
+    symm_status status = symm__cuda_enter(launcher->backend, &scope);
 
-    *done = is_done(work);
-    if (*done)
-        return work_status(work);
-    status = symm__cuda_enter(work->launcher->backend, &scope);
     if (status != SYMM_OK)
         return status;
-    result = work->launcher->driver->cuEventQuery(work->event);
+    result = launcher->driver->cuEventQuery(work->event);
     symm__cuda_leave(&scope);
     if (result == CUDA_ERROR_NOT_READY)
         return SYMM_OK;
-    status = symm__cuda_check(work->launcher->driver, result, "cuEventQuery",
-                              "the end of a call");
+    status =
+        symm__cuda_check(launcher->driver, result, "cuEventQuery", "the end of a call");
     if (status == SYMM_OK)
         status = status_of(work);
-    pthread_mutex_lock(&work->launcher->pool);
+    pthread_mutex_lock(&launcher->pool);
     symm__cuda_work_conclude(work, status);
-    pthread_mutex_unlock(&work->launcher->pool);
+    pthread_mutex_unlock(&launcher->pool);
     *done = true;
-    return work_status(work);
+    return SYMM_OK;
+}
+
+symm_status symm__cuda_work_poll(struct symm_cuda_work *work, bool *done)
+{
+    struct symm_cuda_launcher *launcher;
+    symm_status status = SYMM_OK;
+
+    *done = is_done(work);
+    if (!*done && (launcher = symm__cuda_work_hold(work))) {
+        status = poll_held(launcher, work, done);
+        symm__cuda_work_drop(launcher);
+    } else {
+        *done = true; /* at the latest by its team's end */
+    }
+    return *done ? work_status(work) : status;
 }
 
 symm_status symm__cuda_work_query(symm_work *handle, bool *done)
@@ -241,7 +280,7 @@ const char *symm__cuda_work_error(symm_work *handle)
 void symm__cuda_work_release(symm_work *handle)
 {
     struct symm_cuda_work *work = symm__cuda_work_of(handle);
-    struct symm_cuda_launcher *launcher = work->launcher;
+    struct symm_cuda_launcher *launcher = symm__cuda_work_launcher(work);
 
     if (!launcher || symm__ctx_check(work->head.ctx) != SYMM_OK) {
         free(work); /* complete, or in a forked child */
@@ -249,7 +288,9 @@ void symm__cuda_work_release(symm_work *handle)
     }
     pthread_mutex_lock(&launcher->pool);
     work->released = true;
-    if (work->notifications) {
+    if (!symm__cuda_work_launcher(work)) {
+        free(work); /* its team has ended meanwhile */
+    } else if (work->notifications) {
         /* detached when they are posted */
     } else if (work->captured || is_done(work)) {
         symm__cuda_work_detach(work);
@@ -264,16 +305,23 @@ void symm__cuda_work_release(symm_work *handle)
 
 static symm_status order(struct symm_cuda_work *work, CUstream stream)
 {
+    struct symm_cuda_launcher *launcher;
+    symm_status status;
+
     if (is_done(work))
         return SYMM_OK;
-    if (!work->launcher) /* captured, and its team is gone */
-        return symm__cuda_work_refuse_captured("symm_work_wait");
-    return symm__cuda_check(
-        work->launcher->driver,
-        symm__cuda_on_stream(work->launcher, SYMM_CUDA_AWAIT, stream, work->event),
+    launcher = symm__cuda_work_hold(work);
+    if (!launcher) /* its team is gone */
+        return work->captured ? symm__cuda_work_refuse_captured("symm_work_wait")
+                              : SYMM_OK;
+    status = symm__cuda_check(
+        launcher->driver,
+        symm__cuda_on_stream(launcher, SYMM_CUDA_AWAIT, stream, work->event),
         "cuStreamWaitEvent", "ordering stream %p after a call on stream %p%s",
         (void *)stream, (void *)work->stream,
         work->captured ? ", which was captured" : "");
+    symm__cuda_work_drop(launcher);
+    return status;
 }
 
 symm_status symm__cuda_work_wait(symm_work *handle, void *stream)
@@ -299,10 +347,12 @@ static symm_status concluded(symm_ctx *ctx, symm_status status, symm_work **hand
     return SYMM_OK;
 }
 
-/* A handle for the end of what fn has put on the stream; fails if the work before has failed. */
-static symm_status follow(struct symm_cuda_work *before, void *stream, symm_work **next)
+/* A handle for the end of what fn has put on the stream; fails if the work before has failed. That
+ * is held. */
+static symm_status follow_held(struct symm_cuda_launcher *launcher,
+                               struct symm_cuda_work *before, void *stream,
+                               symm_work **next)
 {
-    struct symm_cuda_launcher *launcher = before->launcher;
     struct symm_cuda_work *work;
     symm_status status = symm__cuda_work_begin(before->team, stream, &work, NULL);
 
@@ -315,6 +365,18 @@ static symm_status follow(struct symm_cuda_work *before, void *stream, symm_work
     }
     pthread_mutex_unlock(&launcher->pool);
     return symm__cuda_work_end(work, SYMM_OK, next);
+}
+
+static symm_status follow(struct symm_cuda_work *before, void *stream, symm_work **next)
+{
+    struct symm_cuda_launcher *launcher = symm__cuda_work_hold(before);
+    symm_status status;
+
+    if (!launcher)
+        return concluded(before->head.ctx, SYMM_OK, next);
+    status = follow_held(launcher, before, stream, next);
+    symm__cuda_work_drop(launcher);
+    return status;
 }
 
 symm_status symm__cuda_work_then(symm_work *handle, void *stream,
@@ -336,7 +398,7 @@ symm_status symm__cuda_work_then(symm_work *handle, void *stream,
     }
     if (!next)
         status = SYMM_OK;
-    else if (status != SYMM_OK || !work->launcher)
+    else if (status != SYMM_OK)
         status = concluded(handle->ctx, status, next);
     else
         status = follow(work, stream, next);

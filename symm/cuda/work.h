@@ -4,6 +4,10 @@
  * the pools of their events and words, work_notify.c reports ends that no thread polls for.
  *
  * launcher->pool guards lists and fields; it is never held while a failure is explained.
+ * A handle outlives its team. The team's end completes it, takes its event and team away, and at
+ * last sets `launcher` to NULL: then its owner alone has it, and frees it without a lock. Another
+ * thread may be inside a function of the handle meanwhile: it uses event and team between
+ * symm__cuda_work_hold and _drop, and looks at `launcher` again when it has taken a lock.
  */
 #ifndef SYMM_CUDA_WORK_H
 #define SYMM_CUDA_WORK_H
@@ -12,7 +16,8 @@
 
 struct symm_cuda_work {
     struct symm_work head;
-    struct symm_cuda_launcher *launcher; /* NULL: complete, without event and word */
+    /* NULL: complete, without event and word. Atomic. */
+    struct symm_cuda_launcher *launcher;
     symm_team *team;
     CUstream stream;
     struct symm_cuda_work *next;  /* on launcher->works or launcher->released */
@@ -49,11 +54,18 @@ void symm__cuda_work_link_released(struct symm_cuda_launcher *launcher,
                                    struct symm_cuda_work *work);
 /* Returns the handle's event and word to the pools. */
 void symm__cuda_work_return(struct symm_cuda_work *work);
-/* The same; frees the handle if its owner has released it. */
+/* Afterwards: leaves the handle to its owner, or frees it if that has released it. */
+void symm__cuda_work_leave(struct symm_cuda_work *work);
+/* Both. */
 void symm__cuda_work_detach(struct symm_cuda_work *work);
 
 /* ---- work.c ------------------------------------------------------------------------ */
 
+/* Where the handle belongs; NULL: to its owner alone. */
+struct symm_cuda_launcher *symm__cuda_work_launcher(const struct symm_cuda_work *work);
+/* The same. If not NULL, event and team stay until symm__cuda_work_drop. No thread may hold two. */
+struct symm_cuda_launcher *symm__cuda_work_hold(struct symm_cuda_work *work);
+void symm__cuda_work_drop(struct symm_cuda_launcher *launcher);
 /* Polls once; *done is valid on error, too. */
 symm_status symm__cuda_work_poll(struct symm_cuda_work *work, bool *done);
 /* What the kernel has written of a failure; 0: nothing, or the handle has no word. */

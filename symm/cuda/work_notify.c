@@ -54,12 +54,14 @@ static void await_remove(struct symm_cuda_launcher *launcher,
         launcher->awaited_end = at;
 }
 
-/* Posts the notifications of a work that is done. With the pool's lock. */
+/* Posts the notifications of a work that is done. With the pool's lock, which the owner needs to
+ * release the handle as long as it has a launcher. */
 static void post(struct symm_cuda_work *work)
 {
-    symm__notifier_post(&work->head.ctx->notifier, work->notifications, work->status,
-                        work->error);
+    struct symm_notification *list = work->notifications;
+
     work->notifications = NULL;
+    symm__notifier_post(&work->head.ctx->notifier, list, work->status, work->error);
 }
 
 /* Streams whose oldest awaited work runs. */
@@ -125,7 +127,7 @@ symm_status symm__cuda_work_notify(symm_work *handle,
                                    struct symm_notification *notification)
 {
     struct symm_cuda_work *work = symm__cuda_work_of(handle);
-    struct symm_cuda_launcher *launcher = work->launcher;
+    struct symm_cuda_launcher *launcher = symm__cuda_work_launcher(work);
     struct symm_notifier *notifier = &handle->ctx->notifier;
     bool awaits;
 
@@ -137,7 +139,8 @@ symm_status symm__cuda_work_notify(symm_work *handle,
     }
     pthread_mutex_lock(&launcher->pool);
     /* one that is done must not overtake others that are still awaited */
-    awaits = !work->done || launcher->awaited || launcher->fresh;
+    awaits = symm__cuda_work_launcher(work) &&
+             (!work->done || launcher->awaited || launcher->fresh);
     if (awaits && !work->notifications) {
         work->awaited_next = NULL;
         *launcher->fresh_end = work;
@@ -170,8 +173,6 @@ static bool is_recorded(struct symm_cuda_launcher *launcher, CUevent event)
 static void complete(struct symm_cuda_launcher *launcher, struct symm_cuda_work *work,
                      symm_status failure, const char *sentence)
 {
-    const bool released = work->released;
-
     if (!work->captured && !work->done) {
         if (!is_recorded(launcher, work->event))
             symm__cuda_work_conclude(
@@ -185,9 +186,8 @@ static void complete(struct symm_cuda_launcher *launcher, struct symm_cuda_work 
             symm__cuda_work_conclude(work, SYMM_OK);
     }
     symm__cuda_work_return(work);
-    post(work); /* the owner may at once release the handle */
-    if (released)
-        free(work);
+    post(work);
+    symm__cuda_work_leave(work);
 }
 
 /* First those that are awaited, in their order. */
@@ -233,11 +233,13 @@ void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team
     if (!symm__cuda_enter_last(launcher->backend, &scope))
         return;
     pthread_mutex_lock(&team->ctx->notifier.polling);
+    pthread_rwlock_wrlock(&launcher->handles);
     pthread_mutex_lock(&launcher->pool);
     complete_awaited(launcher, team, failure, sentence);
     complete_list(launcher, launcher->works, team, failure, sentence);
     complete_list(launcher, launcher->released, team, failure, sentence);
     pthread_mutex_unlock(&launcher->pool);
+    pthread_rwlock_unlock(&launcher->handles);
     pthread_mutex_unlock(&team->ctx->notifier.polling);
     symm__cuda_leave(&scope);
 }

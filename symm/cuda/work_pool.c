@@ -145,15 +145,21 @@ void symm__cuda_work_return(struct symm_cuda_work *work)
     symm__cuda_work_unlink(launcher, work);
     event_return(launcher, work->event);
     result_release(launcher, work->result);
-    work->launcher = NULL;
     work->team = NULL;
+}
+
+void symm__cuda_work_leave(struct symm_cuda_work *work)
+{
+    if (work->released)
+        free(work);
+    else /* release: the owner may free it from here on */
+        __atomic_store_n(&work->launcher, NULL, __ATOMIC_RELEASE);
 }
 
 void symm__cuda_work_detach(struct symm_cuda_work *work)
 {
     symm__cuda_work_return(work);
-    if (work->released)
-        free(work);
+    symm__cuda_work_leave(work);
 }
 
 /* Frees released handles whose calls are done: a few, the oldest first. The first whose call
