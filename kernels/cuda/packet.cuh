@@ -47,6 +47,10 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/round.cuh"
 
+/* Half the latency of a load of the own memory that has been written by a peer, in cycles (H200:
+ * 165 to 200 ns). */
+#define SYMM_WATCH_APART 160u
+
 struct symm_ll {
     static constexpr uint32_t units = 1, bytes = 8, slots = 2;
     struct value {
@@ -297,6 +301,30 @@ symm_packets_get(const struct symm_cuda_args &args, const struct symm_round *rou
     return true;
 }
 
+template <int COUNT, class AWAITED, class FROM>
+SYMM_DEVICE void symm_packets_load(const AWAITED &awaited, const FROM &from,
+                                   struct symm_packet (&packet)[COUNT])
+{
+    SYMM_UNROLL
+    for (uint32_t i = 0; i < COUNT; i++)
+        if (awaited(i))
+            packet[i] = symm_port_load_packet(from(i));
+}
+
+template <class LINES, int COUNT, class AWAITED, class MEMBER>
+SYMM_DEVICE symm_members symm_packets_missing(
+    const struct symm_round *round, const AWAITED &awaited, const MEMBER &member,
+    const struct symm_packet (&packet)[COUNT])
+{
+    symm_members missing = SYMM_NO_MEMBERS;
+
+    SYMM_UNROLL
+    for (uint32_t i = 0; i < COUNT; i++)
+        if (awaited(i) && !LINES::arrived(packet[i], round->round))
+            symm_members_add(&missing, member(i));
+    return missing;
+}
+
 /*
  * Waits for COUNT packets at once: those i that are awaited(i), at from(i), of member(i). They
  * are to be consumed later. False: the wait has failed.
@@ -308,23 +336,55 @@ symm_packets_poll(const struct symm_cuda_args &args, const struct symm_round *ro
                   struct symm_packet (&packet)[COUNT])
 {
     struct symm_wait wait = {};
-    symm_members missing;
 
     for (;;) {
-        SYMM_UNROLL
-        for (uint32_t i = 0; i < COUNT; i++)
-            if (awaited(i))
-                packet[i] = symm_port_load_packet(from(i));
-        missing = SYMM_NO_MEMBERS;
-        SYMM_UNROLL
-        for (uint32_t i = 0; i < COUNT; i++)
-            if (awaited(i) && !LINES::arrived(packet[i], round->round))
-                symm_members_add(&missing, member(i));
+        symm_members missing;
+
+        symm_packets_load(awaited, from, packet);
+        missing = symm_packets_missing<LINES>(round, awaited, member, packet);
         if (!symm_members_any(missing))
-            break;
+            return true;
         if (!symm_wait_more(args, round->call, &wait, missing))
             return false;
     }
+}
+
+/*
+ * The same with two polls under way, half a load's latency apart. A packet that arrives right
+ * after a poll is seen by the next one: after half a latency instead of a whole one. It pays where
+ * many threads wait for each other's packets, since then the last of them counts; between two
+ * ranks the one that is ahead hands such a delay on, call after call. A thread that waits for
+ * itself alone gains less than the loads cost the others.
+ */
+template <class LINES, int COUNT, class AWAITED, class FROM, class MEMBER>
+SYMM_DEVICE bool
+symm_packets_watch(const struct symm_cuda_args &args, const struct symm_round *round,
+                   const AWAITED &awaited, const FROM &from, const MEMBER &member,
+                   struct symm_packet (&packet)[COUNT])
+{
+    struct symm_packet next[COUNT];
+    struct symm_wait wait = {};
+
+    symm_packets_load(awaited, from, packet);
+    symm_port_pause(SYMM_WATCH_APART);
+    symm_packets_load(awaited, from, next);
+    for (;;) {
+        const symm_members missing =
+            symm_packets_missing<LINES>(round, awaited, member, packet);
+
+        if (!symm_members_any(missing))
+            return true;
+        symm_packets_load(awaited, from, packet);
+        if (!symm_members_any(
+                symm_packets_missing<LINES>(round, awaited, member, next)))
+            break;
+        symm_packets_load(awaited, from, next);
+        if (!symm_wait_more(args, round->call, &wait, missing))
+            return false;
+    }
+    SYMM_UNROLL
+    for (uint32_t i = 0; i < COUNT; i++)
+        packet[i] = next[i];
     return true;
 }
 

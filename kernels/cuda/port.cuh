@@ -210,6 +210,11 @@ SYMM_DEVICE void symm_port_relax(void)
     simt_relax();
 }
 
+SYMM_DEVICE void symm_port_pause(uint32_t)
+{
+    simt_relax();
+}
+
 /* Whether `mine` is true in any thread of the block. Is also a __syncthreads. */
 SYMM_DEVICE bool symm_port_sync_any(bool mine)
 {
@@ -382,6 +387,17 @@ SYMM_DEVICE void symm_port_fence(void)
 }
 
 SYMM_DEVICE void symm_port_relax(void) {}
+
+/* For so many cycles of the multiprocessor, or a few more. */
+SYMM_DEVICE void symm_port_pause(uint32_t cycles)
+{
+    uint32_t begin, now;
+
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(begin)::"memory");
+    do {
+        asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+    } while (now - begin < cycles);
+}
 
 /* Whether `mine` is true in any thread of the block. Is also a __syncthreads. */
 SYMM_DEVICE bool symm_port_sync_any(bool mine)

@@ -72,7 +72,7 @@ SYMM_DEVICE uint32_t symm_row_member(const struct symm_cuda_args &args)
 template <int DTYPE, int P, bool LOOP, int THREADS, bool CLUSTER>
 struct symm_row_place {
     static constexpr int dtype = DTYPE, most = P, unrolled = LOOP ? 1 : P;
-    static constexpr bool loop = LOOP;
+    static constexpr bool loop = LOOP, clustered = CLUSTER;
     static constexpr uint32_t element = symm_element_size(DTYPE);
 
     const bool whole;
@@ -251,8 +251,12 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
                 fetch(k + c);
                 own[c] = load(row, k + c);
             }
-            ok = ok && symm_packets_poll<symm_lamport, together * senders>(
-                           args, &round, awaited, at, sender, packet);
+            if constexpr (place_type::clustered && P * senders == 1)
+                ok = ok && symm_packets_watch<symm_lamport, 1>(args, &round, awaited,
+                                                               at, sender, packet);
+            else
+                ok = ok && symm_packets_poll<symm_lamport, together * senders>(
+                               args, &round, awaited, at, sender, packet);
             SYMM_UNROLL
             for (uint32_t i = 0; i < senders; i++)
                 if (acquire && ok && k == 0 && awaited(i))
