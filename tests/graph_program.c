@@ -60,7 +60,7 @@ int main(int argc, char **argv)
     symm_ctx *ctx;
     struct perf_gpu *gpu;
     void *stream, *graph, *data;
-    char site[16];
+    char site[24];
 
     check(symm_job_detect(&job), "the job");
     rank = job.rank;

@@ -107,7 +107,7 @@ static void fill(struct rank *r, int b)
 
 static size_t count_of(const struct rank *r)
 {
-    return r->o->sizes ? COUNT >> 3 * r->step : COUNT;
+    return r->o->sizes ? (size_t)COUNT >> 3 * r->step : COUNT;
 }
 
 static void look(struct rank *r, int b, float wanted)

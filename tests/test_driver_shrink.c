@@ -118,6 +118,7 @@ static int body(symm_ctx *ctx, void *arg)
         CHECK(s->late);
     }
     CHECK_ZERO(harness_sync_wait(&s->sync, s->late ? n : n - 1));
+    perf_gpu_close(gpu);
     return 0;
 }
 

@@ -108,6 +108,7 @@ static int body_lists(symm_ctx *ctx, void *arg)
     CHECK_ZERO(sums(world, gpu, false));
     symm_team_destroy(last);
     symm_team_destroy(team);
+    perf_gpu_close(gpu);
     return 0;
 }
 
@@ -178,6 +179,7 @@ static int body_trouble(symm_ctx *ctx, void *arg)
     CHECK_ZERO(sums(rest, gpu, true));
     CHECK_ZERO(harness_sync_wait(&s->sync, n - 1));
     symm_team_destroy(rest);
+    perf_gpu_close(gpu);
     return 0;
 }
 

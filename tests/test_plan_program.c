@@ -491,7 +491,7 @@ static symm_program *puts_with_waits(const char *first_wait, const char *second_
                                      int stream)
 {
     symm_program *program = begin(2);
-    char site[8];
+    char site[16];
 
     for (int i = 0; i < 257; i++) {
         snprintf(site, sizeof(site), "p%d", i);
