@@ -16,7 +16,7 @@
  *
  * A failure names the seed of its round; the test's name and SYMM_TEST_SEED repeat it.
  * SYMM_TEST_STATE=1 prints the state of the fake device when a stream takes long.
- * SYMM_TEST_SEED=n: the first seed; SYMM_TEST_ROUNDS=n: rounds of each job (3;
+ * SYMM_TEST_SEED=n: the first seed; SYMM_TEST_ROUNDS=n: rounds of each job (2;
  * SYMM_TEST_LONG=1: 200); SYMM_TEST_ONLY=test_full: only that test.
  */
 #include <setjmp.h>
@@ -105,7 +105,7 @@ static void test_queues(void **state)
 
 static void orders(int ranks, int streams, int connections, bool same)
 {
-    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) == 1 ? 200 : 3;
+    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) == 1 ? 200 : 2;
     const int rounds = (int)harness_env("SYMM_TEST_ROUNDS", usual);
 
     for (int i = 0; i < 4; i++)
