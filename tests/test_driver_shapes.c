@@ -360,6 +360,13 @@ static void test_clusters(void **unused)
         assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
         assert_int_equal(shape.cluster, 0);
         query.clusters = true;
+        query.dtype = SYMM_FLOAT16; /* its packets are not polled twice at a time */
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        assert_int_equal(shape.cluster,
+                         cases[i].size == 2 && cases[i].hidden <= 4096 &&
+                                 cases[i].rows * cases[i].hidden / 8 > 2048
+                             ? 0
+                             : cases[i].cluster);
         query.dtype = SYMM_FLOAT32;
         assert_true(!symm__cuda_kernel_find(&query, &kernel, &shape) ||
                     shape.cluster == 0);
