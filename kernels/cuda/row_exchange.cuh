@@ -72,10 +72,7 @@ SYMM_DEVICE uint32_t symm_row_member(const struct symm_cuda_args &args)
 template <int DTYPE, int P, bool LOOP, int THREADS, bool CLUSTER>
 struct symm_row_place {
     static constexpr int dtype = DTYPE, most = P, unrolled = LOOP ? 1 : P;
-    static constexpr bool loop = LOOP;
-    /* Polls two times at once: where the blocks of a cluster wait for each other, and registers
-     * allow (float16: not on sm_100). */
-    static constexpr bool watches = CLUSTER && P == 1 && DTYPE == SYMM_BFLOAT16;
+    static constexpr bool loop = LOOP, clustered = CLUSTER;
     static constexpr uint32_t element = symm_element_size(DTYPE);
 
     const bool whole;
@@ -254,7 +251,8 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
                 fetch(k + c);
                 own[c] = load(row, k + c);
             }
-            if constexpr (place_type::watches && senders == 1)
+            if constexpr (place_type::clustered && P == 1 &&
+                          SYMM_CLUSTER_WATCHES(N, dtype))
                 ok = ok && symm_packets_watch<symm_lamport, 1>(args, &round, awaited,
                                                                at, sender, packet);
             else

@@ -25,10 +25,8 @@
 #define STREAM_LIMIT    ((uint64_t)16 << 30) /* its packets are counted in 31 bits */
 #define STREAM_STAGE    (4u << 20) /* bytes of the stage that pay for its barriers */
 #define CLUSTER_LEAST   128u       /* threads of a block of a cluster */
-/* Packets of all rows at most, if a thread has one: more where they are polled twice at a time
- * (symm_packets_watch). */
-#define CLUSTER_PACKETS(size, dtype)                                                   \
-    ((size) == 2 && (dtype) == SYMM_BFLOAT16 ? 8192u : 2048u)
+/* Packets of all rows at most, if a thread has one. */
+#define CLUSTER_PACKETS(size, dtype) (SYMM_CLUSTER_WATCHES(size, dtype) ? 8192u : 2048u)
 #define CLUSTER_GPCS    8          /* of a device, at most */
 #define COPY_BLOCKS     32u        /* of a put at most */
 #define COPY_PACKETS    512u       /* packets for which a put gets a block more */
