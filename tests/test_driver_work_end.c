@@ -170,7 +170,7 @@ void __wrap_symm__cuda_pool_close(struct symm_cuda_launcher *launcher)
 
 /* ---- Cases --------------------------------------------------------------------------------- */
 
-/* A call that is complete but of which nobody knows: no notification is posted before the end. */
+/* Makes a call and waits until its stream has run it. Its event has not been queried yet. */
 static int begin(symm_ctx *ctx, symm_team *team, void **stream, symm_work **work)
 {
     symm_call call = {.size = sizeof(call), .site = "last"};
@@ -272,7 +272,7 @@ static void *use(void *arg)
     return NULL;
 }
 
-/* A call of another team that nobody polls yet. */
+/* Makes a call of the world's team and asks for its end. The notifier does not poll it yet. */
 static int await_another(symm_ctx *ctx, void **stream, _Atomic int *told)
 {
     symm_call call = {.size = sizeof(call), .site = "another"};

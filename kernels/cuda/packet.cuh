@@ -47,8 +47,8 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/round.cuh"
 
-/* Half the latency of a load of the own memory that has been written by a peer, in cycles (H200:
- * 165 to 200 ns). */
+/* Cycles between two polls that are under way: half of what a load of own memory takes (165 to 200
+ * ns on an H200). */
 #define SYMM_WATCH_APART 160u
 
 struct symm_ll {
