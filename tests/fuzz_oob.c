@@ -5,7 +5,7 @@
  * This rank is 0. A line of a script is a packet of rank 1 or 2: "1 DATA", and fields of its head
  * as tag=77; b=N gives it N bytes, f=N descriptors, of which the head tells the truth unless the
  * line says otherwise. "1 raw TEXT" is a packet without a head. All packets lie in the sockets
- * when two exchanges are made; then the others hang up.
+ * when three exchanges are made, the last of another tag; then the others hang up.
  */
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -17,6 +17,7 @@
 
 #define RANKS 3
 #define TAG   77
+#define OTHER 70 /* of the third exchange */
 
 static void field(struct symm_oob_head *head, const char *word, size_t *bytes, int *fds)
 {
@@ -57,9 +58,10 @@ static void field(struct symm_oob_head *head, const char *word, size_t *bytes, i
 
 static int kind_of(const char *word)
 {
-    static const char *const names[] = {"", "DATA", "DONE", "FAIL", "BLAME"};
+    static const char *const names[] = {"",      "DATA", "DONE", "FAIL",
+                                        "BLAME", "ASK",  "AGAIN"};
 
-    for (int i = 1; i < 5; i++)
+    for (int i = 1; i < 7; i++)
         if (strcmp(word, names[i]) == 0)
             return i;
     return (int)strtol(word, NULL, 0);
@@ -134,18 +136,20 @@ static void check(const struct symm_oob_message *messages)
     }
 }
 
-static void exchange_once(struct symm_oob *oob, uint32_t *sequence, bool again)
+static void exchange_once(struct symm_oob *oob, uint64_t tag, uint32_t *sequence,
+                          bool again)
 {
     static const int members[RANKS] = {0, 1, 2};
     struct symm_oob_message messages[RANKS];
     struct symm_exchange exchange = {.what = "step",
-                                     .tag = TAG,
+                                     .tag = tag,
                                      .sequence = *sequence,
                                      .next = sequence,
                                      .members = members,
                                      .count = RANKS,
                                      .timeout = 2,
                                      .before = TAG + 1,
+                                     .agreed = tag == OTHER && again,
                                      .again = again,
                                      .bytes = "mine",
                                      .bytes_count = 4};
@@ -163,7 +167,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct fuzz_line line;
     struct symm_oob oob;
     int *near = malloc(RANKS * sizeof(*near)), far[RANKS] = {-1, -1, -1};
-    uint32_t sequence = 5;
+    uint32_t sequence = 5, other = 5;
 
     if (!near)
         abort();
@@ -181,8 +185,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         follow(&line, far);
     for (int r = 1; r < RANKS; r++)
         (void)shutdown(far[r], SHUT_WR);
-    exchange_once(&oob, &sequence, false);
-    exchange_once(&oob, &sequence, size % 2 == 0);
+    exchange_once(&oob, TAG, &sequence, false);
+    exchange_once(&oob, TAG, &sequence, size % 2 == 0);
+    exchange_once(&oob, OTHER, &other, size % 3 == 0);
     symm__oob_finish(&oob);
     symm__seqpacket_close(far, RANKS);
     return 0;

@@ -178,6 +178,12 @@ explore wrong -DRANKS=2 -DSTEPS=2 -DLATES=1 -DNO_PAST
 explore wrong -DRANKS=2 -DNO_DRAIN
 explore wrong -DRANKS=3 -DIGNORE_DEATH
 explore wrong -DRANKS=2 -DDEATHS=0 -DBADS=1 -DOWN_FIRST
+explore right -DRANKS=2 -DDEATHS=1 -DSTEPS=3 -DSKIPS=2
+explore right -DRANKS=2 -DSTEPS=2 -DLATES=1 -DSKIPS=1
+explore_long right -DRANKS=3 -DDEATHS=0 -DSTEPS=2 -DSKIPS=1 # 5.6 million states
+for mutant in NO_MISSED LATE_ASK NO_REPEAT; do
+    explore wrong -DRANKS=2 -DDEATHS=0 -DSTEPS=2 -DSKIPS=1 "-D$mutant"
+done
 
 begin signal
 explore right -DFAILURE

@@ -116,7 +116,7 @@ static symm_status exchange_begin(struct symm_oob_run *run)
         peer->fd = run->oob->peer_fd[peer->rank];
         peer->can_send = peer->can_recv = true;
     }
-    return SYMM_OK;
+    return symm__oob_resume(run);
 }
 
 /* ---- Going on -------------------------------------------------------------------- */

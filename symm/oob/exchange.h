@@ -13,7 +13,8 @@
  * Refuses: a member that is in an exchange of another tag: SYMM_ERR_MISMATCH on all members,
  * naming the rank and both steps. An exchange that a member has left in vain does not count:
  * its packets are thrown away, and a later one of the same tag is made under the highest
- * number that any member has reached.
+ * number that any member has reached. What a member sent while this rank was in another exchange
+ * counts when this rank comes: it gets the part, or the failure (peer.h).
  * One exchange at a time runs on a link: the caller ensures it.
  */
 #ifndef SYMM_OOB_EXCHANGE_H

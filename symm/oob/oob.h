@@ -50,6 +50,9 @@ struct symm_oob {
         char sentence[SYMM_OOB_SENTENCE];
     } past[SYMM_OOB_PAST];
     unsigned past_count; /* ever; the newest is at (past_count - 1) % SYMM_OOB_PAST */
+    /* By place on this host: a packet that came while this rank was in another exchange
+     * (packet.h); NULL: none; owned. */
+    struct symm_oob_missed *missed[SYMM_OOB_MAX];
 };
 
 /* Takes peer_fd (an array of malloc). Without hosts: size <= SYMM_OOB_MAX. */
@@ -65,10 +68,16 @@ static inline bool symm__oob_is_far(const struct symm_oob *oob, int rank)
     return oob->host_of && oob->host_of[rank] != oob->host_of[oob->rank];
 }
 
-/* The bit of a rank of this host in masks. */
+/* The place of a rank of this host. */
+static inline int symm__oob_place(const struct symm_oob *oob, int rank)
+{
+    return oob->local_of ? oob->local_of[rank] : rank;
+}
+
+/* Its bit in masks. */
 static inline uint64_t symm__oob_bit(const struct symm_oob *oob, int rank)
 {
-    return UINT64_C(1) << (oob->local_of ? oob->local_of[rank] : rank);
+    return UINT64_C(1) << symm__oob_place(oob, rank);
 }
 
 /* Has the rank finalized its context, as far as is known here? */
@@ -107,8 +116,8 @@ struct symm_exchange {
      * come, is a failure here. */
     uint64_t before;
     uint32_t before_sequence; /* the number under which that one was made */
-    /* All members are known to come to this one: packets of other exchanges are old, and are
-     * thrown away. */
+    /* All members are known to come to this one: a packet of another exchange does not mean that
+     * its sender is there. */
     bool agreed;
     /* A member that failed before this one arrived may come again, and is waited for; else its
      * failure is this one's. */

@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "util/hash.h"
 #include "util/status.h"
@@ -26,6 +27,10 @@ void symm__oob_finish(struct symm_oob *oob)
     oob->peer_fd = NULL;
     free(oob->room);
     oob->room = NULL;
+    for (int p = 0; p < SYMM_OOB_MAX; p++) {
+        free(oob->missed[p]);
+        oob->missed[p] = NULL;
+    }
 }
 
 void symm__oob_messages_finish(struct symm_oob_message *messages, int count)
@@ -124,7 +129,42 @@ bool symm__oob_head_check(struct symm_oob_head *head, int rank, size_t bytes,
     (void)symm__printable(head->what, sizeof(head->what));
     return bytes >= sizeof(*head) && head->magic == SYMM_OOB_MAGIC &&
            head->version == SYMM_OOB_VERSION && head->rank == rank &&
-           head->kind >= SYMM_OOB_DATA && head->kind <= SYMM_OOB_BLAME &&
+           head->kind >= SYMM_OOB_DATA && head->kind <= SYMM_OOB_AGAIN &&
            head->bytes_here == bytes - sizeof(*head) &&
            head->fds_here == (uint32_t)fds_count;
+}
+
+symm_status symm__oob_miss(struct symm_oob *oob, const struct symm_oob_head *head,
+                           const char *sentence)
+{
+    struct symm_oob_missed **missed = &oob->missed[symm__oob_place(oob, head->rank)];
+    size_t bytes = head->bytes_here;
+
+    if (*missed == NULL)
+        *missed = malloc(sizeof(**missed));
+    if (*missed == NULL)
+        return symm__fail(SYMM_ERR_NOMEM,
+                          "rank %d has no memory to remember that rank %d is in %s",
+                          oob->rank, head->rank, head->what);
+    if (sentence == NULL)
+        bytes = 0;
+    bytes = bytes < SYMM_OOB_SENTENCE ? bytes : SYMM_OOB_SENTENCE;
+    (*missed)->head = *head;
+    (*missed)->head.bytes_here = (uint32_t)bytes;
+    if (bytes > 0)
+        memcpy((*missed)->sentence, sentence, bytes);
+    return SYMM_OK;
+}
+
+struct symm_oob_missed *symm__oob_missed(const struct symm_oob *oob, int rank)
+{
+    return oob->missed[symm__oob_place(oob, rank)];
+}
+
+void symm__oob_missed_drop(struct symm_oob *oob, int rank)
+{
+    struct symm_oob_missed **missed = &oob->missed[symm__oob_place(oob, rank)];
+
+    free(*missed);
+    *missed = NULL;
 }

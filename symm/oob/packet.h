@@ -11,10 +11,11 @@
 
 #include "net/seqpacket.h"
 #include "oob/oob.h"
+#include "util/status.h"
 
 #define SYMM_OOB_CHUNK   (32u << 10) /* bytes of a part in one packet */
 #define SYMM_OOB_MAGIC   0x4c4d5953u /* "SYML" */
-#define SYMM_OOB_VERSION 4u
+#define SYMM_OOB_VERSION 5u
 #define SYMM_OOB_BURST   8 /* packets to or from one peer before the next one's turn */
 
 /* An exchange that has ended well among hosts has failed on this one: those who wait for this rank
@@ -26,7 +27,9 @@ enum symm_oob_kind {
     SYMM_OOB_DATA = 1,
     SYMM_OOB_DONE = 2,
     SYMM_OOB_FAIL = 3,
-    SYMM_OOB_BLAME = 4 /* a FAIL, see struct symm_oob_head */
+    SYMM_OOB_BLAME = 4, /* a FAIL, see struct symm_oob_head */
+    SYMM_OOB_ASK = 5,  /* the sender has thrown away what came of the receiver's part */
+    SYMM_OOB_AGAIN = 6 /* its answer: the part follows from its beginning */
 };
 
 struct symm_oob_head {
@@ -46,6 +49,20 @@ struct symm_oob_head {
      * bytes_total and fds_total are tag and number of its exchange that did not fit. */
 };
 static_assert(sizeof(struct symm_oob_head) == 112, "the head's layout is fixed");
+
+/* What a rank of this host has sent last of an exchange in which this rank was not. */
+struct symm_oob_missed {
+    struct symm_oob_head head;
+    char sentence[SYMM_OOB_SENTENCE]; /* FAIL: bytes_here of it */
+};
+
+/* The packet was thrown away: keeps its head, and `sentence` of a FAIL, in place of the one kept
+ * before. */
+symm_status symm__oob_miss(struct symm_oob *oob, const struct symm_oob_head *head,
+                           const char *sentence) SYMM_MUST_CHECK;
+/* What the rank has sent last in vain; NULL: nothing. */
+struct symm_oob_missed *symm__oob_missed(const struct symm_oob *oob, int rank);
+void symm__oob_missed_drop(struct symm_oob *oob, int rank);
 
 /* The results are those of symm__seqpacket_send, _recv and _peek. */
 enum symm_seqpacket symm__oob_out(const struct symm_oob *oob, int rank,

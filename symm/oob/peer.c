@@ -98,8 +98,21 @@ symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer 
                       run->exchange->what);
 }
 
-/* The next packet for the peer: reports of older failures first, then a packet of this rank's
- * part, or DONE. */
+/* A packet that is a head alone. *owed: is false once it was sent. */
+static enum symm_seqpacket oob_say(const struct symm_oob_run *run, int rank,
+                                   enum symm_oob_kind kind, bool *owed)
+{
+    struct symm_oob_head head = oob_head(run, kind, SYMM_OK);
+    struct iovec part = symm__seqpacket_part(&head, sizeof(head));
+    enum symm_seqpacket wire = SYMM_SEQPACKET_OK;
+    if (*owed)
+        wire = symm__oob_out(run->oob, rank, &part, 1, NULL, 0, 0);
+    *owed = *owed && wire != SYMM_SEQPACKET_OK;
+    return wire;
+}
+
+/* The next packet for the peer: reports of older failures first, then ASK or AGAIN, then a packet
+ * of this rank's part, or DONE. */
 static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
                                            struct symm_oob_peer *peer)
 {
@@ -107,14 +120,16 @@ static enum symm_seqpacket oob_send_packet(const struct symm_oob_run *run,
     size_t bytes = run->bytes_count - peer->sent_bytes;
     int fds = run->fds_count - peer->sent_fds;
     if (peer->sent) {
-        head = oob_head(run, SYMM_OOB_DONE, SYMM_OK);
-        struct iovec done = symm__seqpacket_part(&head, sizeof(head));
-        enum symm_seqpacket said =
-            symm__oob_out(run->oob, peer->rank, &done, 1, NULL, 0, 0);
-        peer->told = said == SYMM_SEQPACKET_OK;
+        bool owed = true;
+        enum symm_seqpacket said = oob_say(run, peer->rank, SYMM_OOB_DONE, &owed);
+        peer->told = !owed;
         return said;
     }
     enum symm_seqpacket wire = oob_tell_past(run, peer->rank);
+    if (wire == SYMM_SEQPACKET_OK)
+        wire = oob_say(run, peer->rank, SYMM_OOB_ASK, &peer->asks);
+    if (wire == SYMM_SEQPACKET_OK)
+        wire = oob_say(run, peer->rank, SYMM_OOB_AGAIN, &peer->repeats);
     if (wire != SYMM_SEQPACKET_OK)
         return wire;
     bytes = bytes < SYMM_OOB_CHUNK ? bytes : SYMM_OOB_CHUNK;
@@ -206,6 +221,11 @@ void symm__oob_abandon(struct symm_oob_run *run, symm_status status)
 }
 
 /* ---- In -------------------------------------------------------------------------- */
+
+static bool oob_is_fail(const struct symm_oob_head *head)
+{
+    return head->kind == SYMM_OOB_FAIL || head->kind == SYMM_OOB_BLAME;
+}
 
 static bool oob_is_past(const struct symm_oob *oob, const struct symm_oob_head *head)
 {
@@ -337,6 +357,7 @@ double symm__oob_patience(const struct symm_oob_peer *peer, double now)
     return peer->elsewhere ? peer->since + OOB_MOVE_SECONDS - now : (double)INFINITY;
 }
 
+/* The peer has sent a packet of another exchange, which is thrown away: is it there? */
 static void oob_see_elsewhere(struct symm_oob_peer *peer,
                               const struct symm_oob_head *head)
 {
@@ -348,6 +369,44 @@ static void oob_see_elsewhere(struct symm_oob_peer *peer,
     peer->other_sequence = head->sequence;
     memcpy(peer->other_what, head->what, sizeof(peer->other_what));
     peer->since = symm__now();
+}
+
+/* ---- What came too early --------------------------------------------------------- */
+
+/* Was a part of the peer for this exchange thrown away before this rank came? Then it is asked
+ * for. */
+static void oob_ask(const struct symm_oob_run *run, struct symm_oob_peer *peer)
+{
+    const struct symm_oob_missed *missed = symm__oob_missed(run->oob, peer->rank);
+    if (missed == NULL || oob_is_fail(&missed->head) ||
+        !oob_is_current(run, &missed->head) ||
+        !symm__same_step(missed->head.what, run->exchange->what))
+        return;
+    peer->asks = peer->asked = true;
+    symm__oob_missed_drop(run->oob, peer->rank);
+}
+
+/* The peer asks for this rank's part from its beginning. */
+static symm_status oob_repeat(const struct symm_oob_run *run,
+                              struct symm_oob_peer *peer)
+{
+    if (peer->told_again || peer->got)
+        return oob_damaged(run, peer, "it asks for a part that it has");
+    peer->repeats = peer->told_again = true;
+    peer->sent = false;
+    peer->sent_bytes = 0;
+    peer->sent_fds = 0;
+    return SYMM_OK;
+}
+
+/* What the peer had asked for begins. */
+static symm_status oob_repeated(const struct symm_oob_run *run,
+                                struct symm_oob_peer *peer)
+{
+    if (!peer->asked)
+        return oob_damaged(run, peer, "it repeats what it was not asked for");
+    peer->asked = false;
+    return SYMM_OK;
 }
 
 /* Restarts the exchange under the higher number that a member has reached: that member has
@@ -364,12 +423,8 @@ static void oob_restart(struct symm_oob_run *run, uint32_t sequence)
         symm__oob_messages_finish(&run->messages[i], 1);
         run->peers[i] = (struct symm_oob_peer){
             .rank = old->rank, .fd = old->fd, .can_send = true, .can_recv = true};
+        oob_ask(run, &run->peers[i]);
     }
-}
-
-static bool oob_is_fail(const struct symm_oob_head *head)
-{
-    return head->kind == SYMM_OOB_FAIL || head->kind == SYMM_OOB_BLAME;
 }
 
 /* FAIL of this exchange. Had the peer left before this rank arrived? */
@@ -399,7 +454,7 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
         return SYMM_OK;
     if (!symm__same_step(head->what, run->exchange->what)) {
         oob_see_elsewhere(peer, head);
-        return SYMM_OK;
+        return symm__oob_miss(run->oob, head, NULL);
     }
     oob_restart(run, head->sequence);
     return oob_take(run, peer, head, fds, taken);
@@ -423,7 +478,7 @@ static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *p
 {
     if (!oob_is_fail(head)) {
         oob_see_elsewhere(peer, head);
-        return SYMM_OK;
+        return symm__oob_miss(run->oob, head, NULL);
     }
     /* The peer has failed there, and will not arrive; or it has thrown this rank's part away. */
     if (oob_is_before(run, head) ||
@@ -431,7 +486,30 @@ static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *p
          head->fds_total == run->sequence))
         return oob_relay(run, peer, head);
     peer->elsewhere = false; /* it has left */
-    return SYMM_OK;
+    return symm__oob_miss(run->oob, head, run->scratch);
+}
+
+/* A packet of this exchange. */
+static symm_status oob_own(struct symm_oob_run *run, struct symm_oob_peer *peer,
+                           const struct symm_oob_head *head, const int *fds,
+                           bool *taken)
+{
+    peer->elsewhere = false;
+    switch (head->kind) {
+    case SYMM_OOB_DATA:
+        if (peer->asked)
+            return SYMM_OK;
+        return peer->got ? oob_damaged(run, peer, "more came than was announced")
+                         : oob_take(run, peer, head, fds, taken);
+    case SYMM_OOB_DONE:
+        return oob_done(run, peer, head);
+    case SYMM_OOB_ASK:
+        return oob_repeat(run, peer);
+    case SYMM_OOB_AGAIN:
+        return oob_repeated(run, peer);
+    default:
+        return oob_failed(run, peer, head);
+    }
 }
 
 static symm_status oob_sort(struct symm_oob_run *run, struct symm_oob_peer *peer,
@@ -445,19 +523,52 @@ static symm_status oob_sort(struct symm_oob_run *run, struct symm_oob_peer *peer
             oob_see_elsewhere(peer, head);
             return SYMM_OK;
         }
-        peer->elsewhere = false;
-        if (head->kind == SYMM_OOB_DATA && !peer->got)
-            return oob_take(run, peer, head, fds, taken);
-        if (head->kind == SYMM_OOB_DATA)
-            return oob_damaged(run, peer, "more came than was announced");
-        return head->kind == SYMM_OOB_DONE ? oob_done(run, peer, head)
-                                           : oob_failed(run, peer, head);
+        return oob_own(run, peer, head, fds, taken);
     }
-    if (run->exchange->agreed || oob_is_past(run->oob, head))
+    if (oob_is_past(run->oob, head) || head->kind == SYMM_OOB_ASK ||
+        head->kind == SYMM_OOB_AGAIN)
         return SYMM_OK;
+    if (run->exchange->agreed)
+        return symm__oob_miss(run->oob, head, oob_is_fail(head) ? run->scratch : NULL);
     if (head->tag == run->exchange->tag)
         return oob_renumber(run, peer, head, fds, taken);
     return oob_foreign(run, peer, head);
+}
+
+/* What was thrown away of member i, of this tag; NULL: nothing. */
+static struct symm_oob_missed *oob_missed(const struct symm_oob_run *run, int i)
+{
+    struct symm_oob_missed *missed =
+        i == run->self ? NULL : symm__oob_missed(run->oob, run->exchange->members[i]);
+    return missed != NULL && missed->head.tag == run->exchange->tag ? missed : NULL;
+}
+
+/* The highest number that a member has reached comes first: a restart forgets the others. */
+symm_status symm__oob_resume(struct symm_oob_run *run)
+{
+    symm_status status = SYMM_OK;
+    for (int i = 0; i < run->exchange->count && !run->exchange->agreed; i++) {
+        const struct symm_oob_missed *missed = oob_missed(run, i);
+        if (missed != NULL && missed->head.kind == SYMM_OOB_DATA &&
+            !oob_is_past(run->oob, &missed->head) &&
+            (int32_t)(missed->head.sequence - run->sequence) > 0 &&
+            symm__same_step(missed->head.what, run->exchange->what))
+            oob_restart(run, missed->head.sequence);
+    }
+    for (int i = 0; i < run->exchange->count && status == SYMM_OK; i++) {
+        const struct symm_oob_missed *missed;
+        struct symm_oob_head head;
+        bool taken = false;
+        oob_ask(run, &run->peers[i]);
+        missed = oob_missed(run, i);
+        if (missed == NULL)
+            continue;
+        head = missed->head;
+        memcpy(run->scratch, missed->sentence, head.bytes_here);
+        symm__oob_missed_drop(run->oob, head.rank);
+        status = oob_sort(run, &run->peers[i], &head, NULL, &taken);
+    }
+    return status;
 }
 
 static symm_status oob_recv_packet(struct symm_oob_run *run, struct symm_oob_peer *peer,

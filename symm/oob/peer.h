@@ -9,6 +9,12 @@
  * a failure to receive is a failure of all members. A member whose exchange fails says
  * FAIL, its last packet of that exchange, with the reason. So a packet of another exchange
  * shows that the peer is there only if it stays the peer's last one for a moment.
+ *
+ * A packet of another exchange is thrown away, for the sockets must not fill up. This rank may come
+ * to that exchange later: the peer may be ahead, or this rank's own may fail. So the last such
+ * packet of each peer is remembered. If it was a FAIL it counts when this rank comes. If it was of
+ * a part, this rank says ASK before its own part; the peer, which cannot leave without it, answers
+ * AGAIN, and begins its part anew. What comes before AGAIN is the rest of the first time.
  */
 #ifndef SYMM_OOB_PEER_H
 #define SYMM_OOB_PEER_H
@@ -30,6 +36,8 @@ struct symm_oob_peer {
     bool told, done;         /* DONE to it, DONE of it */
     bool settled;            /* done, and nothing more will arrive for this exchange */
     bool dead;
+    bool asks, asked;         /* ASK is to be sent; AGAIN has not come */
+    bool repeats, told_again; /* AGAIN is to be sent; it has been asked for */
     bool got_any;
     bool elsewhere; /* its last packet was of another exchange: */
     uint64_t other_tag;
@@ -66,6 +74,8 @@ struct symm_oob_run {
     int fds_count;
 };
 
+/* The exchange begins: what its members sent before this rank came. */
+symm_status symm__oob_resume(struct symm_oob_run *run) SYMM_MUST_CHECK;
 /*
  * Send, receive as much as goes at once, but not without end. *progress is set if a
  * packet went through. An error ends the exchange, for all members

@@ -4,14 +4,16 @@
  *
  * Functions: exchange_run with exchange_move, exchange_complete, exchange_ask_alive and
  * exchange_late, exchange_last_look and exchange_verdict of symm/oob/exchange.c; symm__oob_send,
- * symm__oob_recv, oob_sort, oob_look, oob_renumber, symm__oob_dead and symm__oob_abandon of
- * symm/oob/peer.c.
+ * symm__oob_recv, oob_sort, oob_look, oob_renumber, symm__oob_resume, oob_ask, oob_repeat,
+ * symm__oob_dead and symm__oob_abandon of symm/oob/peer.c.
  *
  * RANKS ranks make STEPS exchanges in a row, each by a socket to every other rank: first DATA with
  * the rank's own status, then DONE once all parts are there. A rank that gives up remembers the
  * exchange and sends FAIL. At most DEATHS ranks die, between any two packets; at most LATES let a
  * deadline pass; at most BADS bring a failure of their own as their part. A rank that has ended,
- * or has made all its exchanges, hangs up; what it sent before can still be read.
+ * or has made all its exchanges, hangs up; what it sent before can still be read. SKIPS > 0: so
+ * many times a rank does not come to an exchange, but to the last one; who has come to such an
+ * exchange leaves it at any time, and packets of other exchanges say nothing (`agreed`).
  * Claims, for every interleaving:
  *   - who leaves well knows that every member has had all parts;
  *   - all who leave well find the same verdict: that of all members' parts;
@@ -20,12 +22,14 @@
  *     that had sent all of its own, DONE too, before it died;
  *   - parts of a failed exchange are never taken for those of a later one, and no packet comes that
  *     the code takes for damage;
+ *   - an exchange that all come to does not fail because somebody did not come to one before;
  *   - every live rank ends (Spin reports one that waits for ever), also one whose peers failed.
  * Not modelled: sockets that are full, descriptors, teams of other members, mismatches, BLAME,
  * restarts under a later number.
  * Mutants, each of which must violate a claim: NO_DONE, EARLY_DONE, NO_FAIL, NO_LAST_LOOK,
  * LOOK_TAKES, NO_PAST, NO_DRAIN, IGNORE_DEATH, OWN_FIRST (a rank that brings a failure leaves at
- * once).
+ * once); with SKIPS: NO_MISSED (a part that came too early is forgotten), LATE_ASK (it is asked for
+ * after the own part), NO_REPEAT (it is not sent again).
  */
 #ifndef RANKS
 #define RANKS 3
@@ -42,16 +46,25 @@
 #ifndef BADS
 #define BADS 0
 #endif
+#ifndef SKIPS
+#define SKIPS 0
+#endif
 
-mtype = { DATA, DONE, FAIL };
+mtype = { DATA, DONE, FAIL, ASK, AGAIN };
 #define ALL       ((1 << RANKS) - 1)
 #define BIT(r)    (1 << (r))
 #define IN(s, r)  (((s) >> (r)) & 1)
 #define Q(from, to) q[(from) * RANKS + (to)]
 
-chan q[RANKS * RANKS] = [3 * STEPS] of { mtype, byte, bool };
+#if SKIPS
+#define ROOM (5 * STEPS)
+#else
+#define ROOM (3 * STEPS)
+#endif
+
+chan q[RANKS * RANKS] = [ROOM] of { mtype, byte, bool };
 bool closed[RANKS], dead[RANKS];
-byte deaths, lates, bads;
+byte deaths, lates, bads, skips, skipped;
 
 byte had_all[STEPS + 1], bad[STEPS + 1]; /* ghosts: sets of ranks */
 byte said_done[(STEPS + 1) * RANKS];     /* of a rank: whom it told */
@@ -93,13 +106,60 @@ inline send_all(kind, status)
     p = 0
 }
 
+/* To one member. */
+inline send_one(p, kind, status)
+{
+    if
+    :: !closed[p] ->
+        assert(nfull(Q(me, p)));
+        Q(me, p)!kind, step, status
+    :: else
+    fi
+}
+
+/* oob_ask, and the FAIL of a member that has left before this rank came. */
+inline resume()
+{
+    atomic {
+        for (p : 0 .. RANKS - 1) {
+            if
+            :: early[p] == step && IN(early_fail, p) -> goto failed
+            :: early[p] == step && !IN(early_fail, p) ->
+                asked = asked | BIT(p);
+                send_one(p, ASK, 0)
+            :: else
+            fi
+        }
+        p = 0
+    }
+}
+
 /* One packet of a peer that is not done. */
 inline take(r)
 {
     atomic {
         Q(r, me)?kind, number, status;
         if
-        :: number == step && kind == DATA ->
+#if SKIPS
+        :: number == step && kind == DATA && IN(asked, r) -> skip
+        :: number == step && kind == AGAIN ->
+            assert(IN(asked, r));
+            asked = asked & ~BIT(r)
+        :: number == step && kind == ASK ->
+            assert(!IN(got, r));
+#ifndef NO_REPEAT
+            send_one(r, AGAIN, 0);
+            send_one(r, DATA, mine)
+#endif
+        :: number > step && (kind == DATA || kind == FAIL) ->
+#ifndef NO_MISSED
+            early[r] = number;
+            early_fail = (early_fail & ~BIT(r)) | ((kind == FAIL) << r)
+#endif
+        :: number > step && kind != DATA && kind != FAIL -> skip
+        :: number < step -> skip
+#endif
+        :: number == step && kind == DATA && !IN(asked, r) ->
             assert(!IN(got, r));
             got = got | BIT(r);
             verdict = verdict | (status << r)
@@ -107,7 +167,8 @@ inline take(r)
             assert(IN(got, r));
             done = done | BIT(r)
         :: number == step && kind == FAIL -> goto failed
-#ifdef NO_PAST
+#if SKIPS
+#elif defined(NO_PAST)
         :: number < step && kind == DATA ->
             /* As if the number were not compared with what is remembered. */
             got = got | BIT(r);
@@ -118,7 +179,9 @@ inline take(r)
         :: number < step && kind == FAIL && !IN(past, number) -> goto failed
         :: number < step && (kind != FAIL || IN(past, number)) -> skip
 #endif
+#if !SKIPS
         :: number > step -> assert(false)
+#endif
         fi
     }
 }
@@ -156,10 +219,21 @@ inline look(r)
 proctype rank(byte me)
 {
     mtype kind;
-    byte step, number, got, done, settled, verdict, past, p, told, mine, before;
+    byte step, number, got, done, settled, verdict, past, p, told, mine, before, asked;
     bool status;
+#if SKIPS
+    byte early[RANKS], early_fail; /* the last exchange of which packets were thrown away */
+#endif
 
     for (step : 1 .. STEPS) {
+#if SKIPS
+        if
+        :: true
+        :: atomic { step < STEPS && skips < SKIPS ->
+            skips++; trouble = true; skipped = skipped | BIT(step); goto next }
+        fi;
+        asked = 0;
+#endif
         got = BIT(me); done = BIT(me); settled = BIT(me); told = false; verdict = 0;
         /* exchange_set_part */
         if
@@ -168,7 +242,13 @@ proctype rank(byte me)
             bads++; mine = 1; bad[step] = bad[step] | BIT(me) }
         fi;
         verdict = mine << me;
+#if SKIPS && !defined(LATE_ASK)
+        resume();
+#endif
         send_all(DATA, mine);
+#if SKIPS && defined(LATE_ASK)
+        resume();
+#endif
 #ifdef OWN_FIRST
         if
         :: mine -> goto next
@@ -204,6 +284,9 @@ proctype rank(byte me)
 #endif
         :: atomic { lates < LATES && !(told && done == ALL) ->
             lates++; trouble = true; goto failed }
+#if SKIPS
+        :: atomic { IN(skipped, step) -> goto failed }
+#endif
         od;
         /* exchange_last_look */
         before = said_fail[step * RANKS + me];
@@ -226,6 +309,7 @@ proctype rank(byte me)
 failed:
         atomic {
             assert(trouble);
+            assert(step < STEPS || deaths || lates);
             past = past | BIT(step);
             kind = 0; number = 0; status = 0
         };
