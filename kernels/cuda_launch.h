@@ -97,13 +97,18 @@ enum symm_cuda_pointers_state {
     SYMM_CUDA_POINTERS_RELEASED /* a member's memory was released */
 };
 
-#define SYMM_PAIR_AHEAD                                                                \
-    2 /* all_reduce_pair.cu: packets sent ahead of the one that is summed */
+/* row_exchange.cuh: rows sent ahead of the one that is summed. */
+#define SYMM_ROWS_AHEAD 2
 
-/* all_reduce_pair.cu, all_reduce_line.cu: threads of a block that take a packet each, at
- * most: 1 MiB by packets of 16 bytes in one round of 103 blocks, where registers allow. A
- * multiple of 32. */
-#define SYMM_PACKET_THREADS(size) ((size) > 4 ? 512 : 640)
+/* all_reduce_pair.cu, many packets a thread: threads of a block that take packets, at most, and
+ * packets that one has sent when it waits for its first. */
+#define SYMM_MANY_THREADS 512
+#define SYMM_MANY_AHEAD   4
+
+/* all_reduce_pair.cu, all_reduce_line.cu: threads of a block that take a packet each, at most, as
+ * many as registers allow: 1.75 MiB between two ranks, and 1 MiB among four, by packets of 16 bytes
+ * from 116 blocks. A multiple of 32. */
+#define SYMM_PACKET_THREADS(size) ((size) > 4 ? 512 : (size) > 2 ? 640 : 992)
 
 /* move_line.cu; reduce_scatter of move_pull.cu: threads of a block, at most. */
 #define SYMM_MOVE_THREADS 1024

@@ -91,6 +91,40 @@ static void test_moves(void **unused)
             }
 }
 
+/* Between two ranks a sum has a thread for each packet up to 1.75 MiB, in no more blocks than may
+ * wait, and no more threads than it has packets for. */
+static void test_pairs(void **unused)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_query query = {.kind = SYMM_KIND_ALL_REDUCE,
+                                    .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
+                                    .dtype = SYMM_BFLOAT16,
+                                    .op = SYMM_SUM,
+                                    .size = 2,
+                                    .processors = 132};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    query.scratch = scratch[0];
+    for (query.bytes = 16; query.bytes <= 7 * MEGA / 4;
+         query.bytes += 16 + query.bytes / 64 * 16) {
+        const uint64_t packets = query.bytes / 16, blocks = 132 - 132 / 8;
+
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        assert_string_equal(kernel.name, "symm_all_reduce_pair_bfloat16_n2");
+        assert_true(shape.blocks <= blocks);
+        assert_true(shape.blocks * (shape.threads - 32) >= packets);
+        assert_true((shape.blocks - 1) * (shape.threads - 32) < packets);
+        assert_true(packets <= 512 * blocks || (shape.threads - 64) * blocks < packets);
+    }
+    query.bytes = 2 * MEGA;
+    assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+    assert_string_equal(kernel.name, "symm_all_reduce_pair_many_bfloat16_n2");
+    assert_int_equal(shape.threads, SYMM_MANY_THREADS + 32);
+}
+
 /* An eighth less of blocks costs a reduce_scatter of 2^n bytes no more turns of its threads. */
 static void test_pulls(void **unused)
 {
@@ -253,7 +287,7 @@ static void test_rows(void **unused)
     symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
     for (int i = 0; i < 2 * 3 * 2 * 2 * 9; i++) {
         const bool two = i % 2;
-        const int ahead = two ? 0 : SYMM_PAIR_AHEAD;
+        const int ahead = two ? 0 : SYMM_ROWS_AHEAD;
 
         query.algorithm =
             two ? SYMM_ALGORITHM_TWO_SHOT_PUSH : SYMM_ALGORITHM_LAMPORT_PUSH;
@@ -388,7 +422,7 @@ int main(void)
         cmocka_unit_test(test_moves),     cmocka_unit_test(test_pulls),
         cmocka_unit_test(test_exclusive), cmocka_unit_test(test_no_scratch),
         cmocka_unit_test(test_wide),      cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_cut_rows),
+        cmocka_unit_test(test_cut_rows),  cmocka_unit_test(test_pairs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,10 +15,10 @@
  *
  * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a packet a thread, one
  * round.
- * symm_all_reduce_pair_many_...: any number of packets a thread, SYMM_PAIR_AHEAD of them sent
- * ahead of the one that is summed; one round, or two if a slot is too small. A slot has room
- * for more than SYMM_PAIR_AHEAD packets of each thread, so that it has read a word of the peer
- * before it sends the second round's.
+ * symm_all_reduce_pair_many_...: any number of packets a thread. It takes two at a time, and has
+ * sent the two after them before; one round, or two if a slot is too small. A slot has room for more
+ * than SYMM_MANY_AHEAD packets of each thread, so that it has read a word of the peer before it
+ * sends the second round's.
  *
  * Why slots may be used again: packet.cuh, (1) and (4). in == out is fine (all_reduce): a
  * packet of both is read and then written by one thread.
@@ -155,34 +155,42 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
                                round.round);
     }
 
+    /* Packet j and the thread's next one, together. */
     SYMM_DEVICE void receive(uint32_t j)
     {
-        struct symm_packet *from = place.from + offset(j), packet;
-        struct symm_wait wait = {};
-        const symm_lamport::value own = load(j); /* under way together */
+        const auto at = [&](uint32_t i) { return j + i * place.step; };
+        const auto has = [&](uint32_t i) { return at(i) < place.packets; };
+        const auto from = [&](uint32_t i) { return place.from + offset(at(i)); };
+        struct symm_packet packet[2];
+        symm_lamport::value own[2];
 
-        while (
-            !symm_lamport::arrived(packet = symm_port_load_packet(from), round.round)) {
-            if (!symm_wait_more(args, round.call, &wait, 2u >> args.team.rank)) {
-                round.ok = false;
-                return;
-            }
-        }
+        SYMM_UNROLL
+        for (uint32_t i = 0; i < 2; i++)
+            own[i] = load(has(i) ? at(i) : j); /* under way together */
+        round.ok = symm_packets_poll<symm_lamport, 2>(
+            args, &round, has, from, [&](uint32_t) { return 1 - args.team.rank; },
+            packet);
+        if (!round.ok)
+            return;
         /* acquire: later sends are ordered after the peer's progress that this packet proves */
         if (j == place.begin && place.packets > share)
-            symm_port_load32_acquire(&from->word[0]);
-        symm_lamport::consumed(from);
-        symm_lamport::scatter(
-            args.out, j, args.bytes, symm_element_size(DTYPE), ENDS,
-            pair_reduce<symm_lamport, DTYPE>(args, symm_lamport::clean(own),
-                                             symm_lamport::open(packet)));
+            symm_port_load32_acquire(&from(0)->word[0]);
+        SYMM_UNROLL
+        for (uint32_t i = 0; i < 2; i++)
+            if (has(i)) {
+                symm_lamport::consumed(from(i));
+                symm_lamport::scatter(
+                    args.out, at(i), args.bytes, symm_element_size(DTYPE), ENDS,
+                    pair_reduce<symm_lamport, DTYPE>(args, symm_lamport::clean(own[i]),
+                                                     symm_lamport::open(packet[i])));
+            }
     }
 
     SYMM_DEVICE void run(void)
     {
         if (place.takes()) {
             SYMM_UNROLL
-            for (uint32_t k = 0; k < SYMM_PAIR_AHEAD; k++)
+            for (uint32_t k = 0; k < 2; k++)
                 send(place.begin + k * place.step);
         } else {
             symm_round_tell(args, round, threadIdx.x - place.width);
@@ -194,8 +202,10 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
             symm_round_finish(args, &round, place.width / SYMM_WARP);
             return;
         }
-        for (uint32_t j = place.begin; j < place.packets && round.ok; j += place.step) {
-            send(j + SYMM_PAIR_AHEAD * place.step);
+        for (uint32_t j = place.begin; j < place.packets && round.ok;
+             j += 2 * place.step) {
+            send(j + 2 * place.step);
+            send(j + 3 * place.step);
             receive(j);
         }
     }
@@ -247,7 +257,7 @@ template <int DTYPE> SYMM_DEVICE void many(const struct symm_cuda_args &args)
         reduce_scatter<dtype>(args);                                                   \
     }                                                                                  \
     SYMM_KERNEL_OF(symm_all_reduce_pair_many_##name##_n2,                              \
-                   SYMM_PACKET_THREADS(2) + SYMM_WARP)                                 \
+                   SYMM_MANY_THREADS + SYMM_WARP)                                      \
     {                                                                                  \
         many<dtype>(args);                                                             \
     }

@@ -14,7 +14,7 @@
  * synchronizes once, for the counters, while the first rows are in flight. After that the groups
  * and the last warp run independently.
  *
- * symm_row_one_shot: a rank sends each row to all peers, SYMM_PAIR_AHEAD rows ahead of the one that
+ * symm_row_one_shot: a rank sends each row to all peers, SYMM_ROWS_AHEAD rows ahead of the one that
  * it takes. Slot = [sender][row][packet]; only the peer sends between two ranks.
  * symm_row_two_shot: rank r owns the rows i with i % N == r. It sends all other rows to their
  * owners, then sums its own ones and sends the sums to all, then takes the others' sums.
@@ -37,7 +37,7 @@
  * An output may be `in` itself: a packet of `in` is read, by the thread that writes it, before.
  *
  * Launch: groups x width + 32 threads; with clusters width / blocks of a cluster + 32. One shot: if
- * the rows do not fit into one slot, a slot has room for more than SYMM_PAIR_AHEAD rows of each
+ * the rows do not fit into one slot, a slot has room for more than SYMM_ROWS_AHEAD rows of each
  * group, and two slots have room for all. Two shots: a row of each group, and all in two slots that
  * are cut to such rows.
  */
@@ -471,7 +471,7 @@ struct symm_row_one_shot
                 if (place.first < rows && round.ok)
                     send(place.first, at, first);
             SYMM_NO_UNROLL
-            for (uint32_t k = soon; k < SYMM_PAIR_AHEAD; k++)
+            for (uint32_t k = soon; k < SYMM_ROWS_AHEAD; k++)
                 send(place.first + k * place.step, at);
             epilogue.begin();
         } else {
@@ -491,7 +491,7 @@ struct symm_row_one_shot
         }
         SYMM_NO_UNROLL
         for (uint32_t row = place.first; row < rows; row += place.step) {
-            const uint32_t next = row + SYMM_PAIR_AHEAD * place.step;
+            const uint32_t next = row + SYMM_ROWS_AHEAD * place.step;
 
             if (next < rows)
                 send(next, aim());

@@ -124,9 +124,11 @@ static bool shape_of_each(const struct symm_cuda_query *query,
 
     if ((by->split == BY_PAIR && query->size != 2) || !one_round(query, by, &packets))
         return false;
-    while (threads < most && packets > (uint64_t)threads * blocks)
-        threads = (uint32_t)least(2 * threads, most);
+    while (2 * threads <= most && packets > (uint64_t)threads * blocks)
+        threads *= 2;
     if (packets > (uint64_t)threads * blocks)
+        threads = (uint32_t)divide_up(packets, (uint64_t)WARP * blocks) * WARP;
+    if (threads > most)
         return false;
     shape->threads = threads + WARP;
     shape->blocks = blocks_for(query, packets, threads, blocks);
@@ -152,7 +154,7 @@ static bool in_two_slots(uint64_t packets, uint64_t step, uint64_t room)
     return step <= room && packets <= 2 * (room - room % step);
 }
 
-/* More than SYMM_PAIR_AHEAD packets of all threads have room in a slot, the call in two. */
+/* More than SYMM_MANY_AHEAD packets of all threads have room in a slot, the call in two. */
 static bool shape_of_many(const struct symm_cuda_query *query,
                           const struct symm_cuda_division *by,
                           struct symm_cuda_shape *shape)
@@ -160,11 +162,11 @@ static bool shape_of_many(const struct symm_cuda_query *query,
     const uint64_t packets = divide_up(query->bytes, PACKET);
     const uint64_t room = room_of(query, by);
     const uint32_t blocks = whole_blocks(query);
-    uint32_t threads = MOST_THREADS;
+    uint32_t threads = SYMM_MANY_THREADS;
 
-    while (threads > WARP && SYMM_PAIR_AHEAD >= room / (threads * blocks))
+    while (threads > WARP && SYMM_MANY_AHEAD >= room / (threads * blocks))
         threads /= 2;
-    if (SYMM_PAIR_AHEAD >= room / (threads * blocks) ||
+    if (SYMM_MANY_AHEAD >= room / (threads * blocks) ||
         !in_two_slots(packets, threads * blocks, room))
         return false;
     *shape = (struct symm_cuda_shape){blocks, threads + WARP, 0};
@@ -399,7 +401,7 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
     }
     if (two)
         return in_two_slots(rows, step, room);
-    return room > SYMM_PAIR_AHEAD * step && rows <= 2 * room;
+    return room > SYMM_ROWS_AHEAD * step && rows <= 2 * room;
 }
 
 bool symm__cuda_shape(const struct symm_cuda_query *query,
