@@ -113,6 +113,16 @@ static void test_choice(void **state)
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_PULL);
     q.out_symmetric = q.overlap = true;
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_TWO_SHOT_INPLACE);
+    q = query(SYMM_KIND_REDUCE_SCATTER, (size_t)8 << 20, 2);
+    q.in_symmetric = q.out_symmetric = true;
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q.overlap = true;
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q.dtype = SYMM_INT32;
+    assert_int_not_equal(chosen(&q), SYMM_ALGORITHM_LAMPORT_PUSH);
+    q = query(SYMM_KIND_REDUCE_SCATTER, (size_t)8 << 20, 4);
+    q.in_symmetric = q.out_symmetric = true;
+    assert_int_equal(chosen(&q), SYMM_ALGORITHM_ONE_SHOT_PULL);
 }
 
 /* What replaces an algorithm of a plan can do the call and touches no more memory. */

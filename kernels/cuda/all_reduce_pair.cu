@@ -15,10 +15,10 @@
  *
  * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a packet a thread, one
  * round.
- * symm_all_reduce_pair_many_...: any number of packets a thread. It takes two at a time, and has
- * sent the two after them before; one round, or two if a slot is too small. A slot has room for more
- * than SYMM_MANY_AHEAD packets of each thread, so that it has read a word of the peer before it
- * sends the second round's.
+ * symm_{all_reduce,reduce_scatter}_pair_many_...: any number of packets a thread. It takes two at a
+ * time, and has sent the two after them before; one round, or two if a slot is too small. A slot has
+ * room for more than SYMM_MANY_AHEAD packets of each thread, so that it has read a word of the peer
+ * before it sends the second round's.
  *
  * Why slots may be used again: packet.cuh, (1) and (4). in == out is fine (all_reduce): a
  * packet of both is read and then written by one thread.
@@ -26,7 +26,7 @@
  * said, and the array in two slots, each rounded down to whole packets of all threads.
  *
  * Lamport packets, SUM: symm_{all_reduce,reduce_scatter}_pair_{bfloat16,float16,float32}_n2,
- * symm_all_reduce_pair_many_{bfloat16,float16,float32}_n2
+ * symm_{all_reduce,reduce_scatter}_pair_many_{bfloat16,float16,float32}_n2
  * LL packets: symm_all_reduce_ll_pair_any
  */
 #include "kernels/cuda/packet.cuh"
@@ -120,8 +120,9 @@ SYMM_DEVICE void pair(const struct symm_cuda_args &args, uint64_t in_stride,
 
 /* ---- Many packets ------------------------------------------------------------------ */
 
-/* A thread's view of the call; its packets are place.begin, and on by place.step. */
-template <int DTYPE, uint32_t ENDS> struct pair_many {
+/* A thread's view of the call; its packets are place.begin, and on by place.step. SCATTER: of
+ * reduce_scatter, where `in` has a block for each rank. */
+template <int DTYPE, uint32_t ENDS, bool SCATTER> struct pair_many {
     const struct symm_cuda_args &args;
     const struct pair_place<symm_lamport> place;
     const uint32_t share; /* packets of a round */
@@ -142,17 +143,21 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
         return (j < share ? slot[0] : slot[1]) + j - place.begin;
     }
 
-    SYMM_DEVICE symm_lamport::value load(uint32_t j) const
+    /* Packet j of what is summed on that rank. */
+    SYMM_DEVICE symm_lamport::value load(uint32_t j, uint32_t rank) const
     {
-        return symm_lamport::gather(args.in, j, args.bytes, symm_element_size(DTYPE),
-                                    ENDS);
+        return symm_lamport::gather((const char *)args.in +
+                                        (SCATTER ? rank * args.bytes : 0),
+                                    j, args.bytes, symm_element_size(DTYPE), ENDS);
     }
 
     SYMM_DEVICE void send(uint32_t j) const
     {
         if (j < place.packets && round.ok)
-            symm_lamport::send(place.to + offset(j), symm_lamport::clean(load(j)),
-                               round.round);
+            symm_lamport::send(
+                place.to + offset(j),
+                symm_lamport::clean(load(j, 1 - (uint32_t)args.team.rank)),
+                round.round);
     }
 
     /* Packet j and the thread's next one, together. */
@@ -162,11 +167,11 @@ template <int DTYPE, uint32_t ENDS> struct pair_many {
         const auto has = [&](uint32_t i) { return at(i) < place.packets; };
         const auto from = [&](uint32_t i) { return place.from + offset(at(i)); };
         struct symm_packet packet[2];
-        symm_lamport::value own[2];
+        symm_lamport::value own[2]; /* under way together */
 
         SYMM_UNROLL
         for (uint32_t i = 0; i < 2; i++)
-            own[i] = load(has(i) ? at(i) : j); /* under way together */
+            own[i] = load(has(i) ? at(i) : j, (uint32_t)args.team.rank);
         round.ok = symm_packets_poll<symm_lamport, 2>(
             args, &round, has, from, [&](uint32_t) { return 1 - args.team.rank; },
             packet);
@@ -238,11 +243,19 @@ template <int DTYPE> SYMM_DEVICE void many(const struct symm_cuda_args &args)
     const uint32_t ends = symm_ends_of<16>(args);
 
     if (ends == SYMM_ENDS_WHOLE)
-        pair_many<DTYPE, SYMM_ENDS_WHOLE>(args).run();
+        pair_many<DTYPE, SYMM_ENDS_WHOLE, false>(args).run();
     else if (ends == SYMM_ENDS_ALIGNED)
-        pair_many<DTYPE, SYMM_ENDS_ALIGNED>(args).run();
+        pair_many<DTYPE, SYMM_ENDS_ALIGNED, false>(args).run();
     else
-        pair_many<DTYPE, SYMM_ENDS_ANY>(args).run();
+        pair_many<DTYPE, SYMM_ENDS_ANY, false>(args).run();
+}
+
+template <int DTYPE> SYMM_DEVICE void scatter_many(const struct symm_cuda_args &args)
+{
+    if (symm_ends_of<16>(args) == SYMM_ENDS_WHOLE)
+        pair_many<DTYPE, SYMM_ENDS_WHOLE, true>(args).run();
+    else
+        pair_many<DTYPE, SYMM_ENDS_ANY, true>(args).run();
 }
 
 #define SYMM_PAIR(name, dtype)                                                         \
@@ -260,6 +273,11 @@ template <int DTYPE> SYMM_DEVICE void many(const struct symm_cuda_args &args)
                    SYMM_MANY_THREADS + SYMM_WARP)                                      \
     {                                                                                  \
         many<dtype>(args);                                                             \
+    }                                                                                  \
+    SYMM_KERNEL_OF(symm_reduce_scatter_pair_many_##name##_n2,                          \
+                   SYMM_MANY_THREADS + SYMM_WARP)                                      \
+    {                                                                                  \
+        scatter_many<dtype>(args);                                                     \
     }
 SYMM_PAIR(bfloat16, SYMM_BFLOAT16)
 SYMM_PAIR(float16, SYMM_FLOAT16)

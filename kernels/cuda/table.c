@@ -129,6 +129,8 @@ static const struct entry entries[] = {
           "reduce_scatter_lamport_line"),
     TYPES(PAIR, REDUCE_SCATTER, LAMPORT_PUSH, BY_PAIR, 16, "all_reduce_pair",
           "reduce_scatter_pair"),
+    TYPES(PAIR, REDUCE_SCATTER, LAMPORT_PUSH, BY_MANY, 16, "all_reduce_pair",
+          "reduce_scatter_pair_many"),
     TYPES(EACH, REDUCE_SCATTER, ONE_SHOT_PULL, BY_PULL, 16, "move_pull",
           "reduce_scatter_one_shot_pull"),
     ANY(REDUCE_SCATTER, ONE_SHOT_PULL, BY_PULL, 16, "move_pull",

@@ -176,16 +176,21 @@ static bool common_sum(const struct symm_select_query *q)
            (q->size == 2 || q->size == 4 || q->size == 8);
 }
 
+/* Whether two ranks send each other all packets at once, in two rounds at most. */
+static bool is_pair(const struct symm_select_query *q)
+{
+    return common_sum(q) && q->size == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
+}
+
 static struct symm_selection choose_all_reduce(const struct symm_select_query *q)
 {
     bool common = common_sum(q);
     bool few_rounds = common && q->bytes <= q->scratch.lamport_bytes / 3;
-    bool pair = common && q->size == 2 && q->bytes <= q->scratch.lamport_bytes / 2;
 
     if (q->bytes >= MULTIMEM_BYTES && !symm__cuda_objection(q, two_multimem.algorithm))
         return (struct symm_selection){two_multimem.algorithm, two_multimem.reason,
                                        false};
-    if (pair)
+    if (is_pair(q))
         return FIRST_OF(q, lamport, inplace, staged);
     if (q->bytes >= (few_rounds ? FEW_ROUNDS_BYTES + 1 : PUSH_BYTES))
         return FIRST_OF(q, inplace, two_pull, two_push, staged);
@@ -218,7 +223,10 @@ static struct symm_selection choose_move(const struct symm_select_query *q)
 
 static struct symm_selection choose_reduce_scatter(const struct symm_select_query *q)
 {
-    if (q->bytes <= SCATTER_BYTES && !symm__cuda_objection(q, lamport.algorithm))
+    /* A pull moves as few bytes, but waits for the peer before and after. */
+    const bool lines = q->bytes <= SCATTER_BYTES || is_pair(q);
+
+    if (lines && !symm__cuda_objection(q, lamport.algorithm))
         return (struct symm_selection){lamport.algorithm, lamport.reason, false};
     if (few(q))
         return FIRST_OF(q, ll, pull, staged);
