@@ -58,14 +58,13 @@ build_ahead() {
     done
 }
 
-# Runs one test more than there are cores: some wait for deadlines. With a sanitizer, twice as
-# many as cores: those are the host suites, which with one more leave a third of the time.
+# A suite says how many half cores it keeps busy (tests/CMakeLists.txt): side by side, those of many
+# ranks take each other's time slices, and five times as long.
 # run PRESET DIR TARGET [CTEST OPTION...]
 run() {
     local preset=$1 dir=$2 target=$3 report total good=0 bad none=0 ctest=() jobs
     shift 3
-    jobs=$(($(nproc) + 1))
-    [ "$preset" = release ] || jobs=$((2 * $(nproc)))
+    jobs=$((2 * $(nproc)))
     [ "$preset" = release ] || wait # for build_ahead
     if ! setup_configure "$preset" "$dir"; then
         setup_say "$preset: could not be configured"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_cuda_clock.c - while a peer has queued a call but its stream has not reached it, the
- * call's timeout does not run, up to SYMM_QUEUE_TIMEOUT. ctest: cost 15
+ * call's timeout does not run, up to SYMM_QUEUE_TIMEOUT. ctest: cost 11
  *
  * Over the fake driver, or on GPUs with SYMM_TEST_GPU=1: then with 5 s of the user's kernels
  * and a timeout of 2 s. Rank 1's stream is blocked by a long kernel or by a function that

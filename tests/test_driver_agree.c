@@ -5,7 +5,8 @@
  * order, requests for more scratch by a rank that is far ahead, first uses in random
  * orders, and BUSY on all ranks.
  *
- * ctest: cost 10
+ * ctest: cost 5
+ * ctest: load 3
  */
 #include "core/team.h"
 #include "device.h"

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT * ctest: cost 6
+ * ctest: load 2
+ */
 /*
  * test_driver_budget.c - the number of blocks of calls (budget.c): all while streams are
  * used in turn, shares that fit while they wait at the same time, equal on all ranks, and a

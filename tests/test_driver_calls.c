@@ -2,7 +2,8 @@
 /*
  * test_driver_calls.c - the public collectives on the CUDA backend: over the fake driver, or
  * on GPUs with SYMM_TEST_GPU=1.
- * ctest: cost 15
+ * ctest: cost 8
+ * ctest: load 3
  *
  * Results are compared bit for bit with the reference: on the NULL stream and on created
  * streams, in symmetric and in private memory, aligned and not, in place and out of place,

@@ -4,7 +4,8 @@
  * symm_team_capture_begin and symm_team_capture_end: every collective and algorithm that uses
  * peers' arrays, replayed many times with other inputs; several brackets and teams; memory that
  * is symmetric in part, or that peers cannot map.
- * ctest: cost 30
+ * ctest: cost 7
+ * ctest: load 3
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,8 @@
 /*
  * test_driver_capture_errors.c - graphs over memory that is not symmetric: each way in which a
  * bracket or a replay fails, on all ranks, without a wrong result; what is unmapped after it.
- * ctest: cost 15
+ * ctest: cost 7
+ * ctest: load 2
  */
 #include <setjmp.h>
 #include <stdarg.h>

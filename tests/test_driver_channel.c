@@ -4,7 +4,7 @@
  * more streams than channels, destroyed streams, graphs that hold a channel, the default
  * streams of several threads.
  *
- * ctest: cost 20
+ * ctest: cost 6
  */
 #include "core/context.h"
 #include "device.h"

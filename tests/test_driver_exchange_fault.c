@@ -4,6 +4,7 @@
  * that fail: the next call on the team returns a sentence that names the rank and the
  * exchange. The functions run as host code on the fake driver's memory.
  * ctest: cost 10
+ * ctest: load 3
  */
 #include <sched.h>
 /* before symm/device.h: there may be fewer processors than ranks */

@@ -2,7 +2,8 @@
 /*
  * test_driver_fault.c - calls that fail on the CUDA backend: every rank gets an error that
  * names the rank and the site, and the rest of the job continues.
- * ctest: cost 25
+ * ctest: cost 8
+ * ctest: load 2
  *
  * A rank that never calls, is killed while others wait in a kernel, makes another call, or
  * finalizes; the survivors' new team. Time bounds suit a busy machine, but are far below the

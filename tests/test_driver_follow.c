@@ -3,7 +3,7 @@
  * test_driver_follow.c - calls of several teams in a row on one stream: no call after a
  * failed one succeeds, on any rank, its error tells the cause, and the stream serves other
  * teams afterwards. A late call's error counts the streams of all teams against the queues.
- * ctest: cost 15
+ * ctest: cost 9
  */
 #include "device.h"
 

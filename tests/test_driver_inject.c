@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_inject.c - every call of the CUDA driver fails once, and for ever.
- * ctest: cost 40
+ * ctest: cost 7
  *
  * In one rank of a job the k-th call of the driver fails, for k = 1, 2, ... until a job has
  * fewer than k calls. For every k: every rank returns; an error names the call and the

@@ -3,7 +3,8 @@
  * test_driver_many_team.c - teams of more than SYMM_FEW_RANKS on the CUDA backend, over the fake
  * driver: 16 ranks, and 36 with SYMM_TEST_LONG=1; then 12 ranks of 3 hosts in one NVLink domain,
  * and 72 of 18 hosts, as in a rack of that many GPUs, with SYMM_TEST_LONG=1.
- * ctest: cost 20
+ * ctest: cost 5
+ * ctest: load 3
  *
  * Results of all collectives, chosen by the library and by name, are compared bit for bit with the
  * reference, in symmetric and in private memory; signals go around; a rank that makes another

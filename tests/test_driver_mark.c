@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT * ctest: cost 24
+ */
 /*
  * test_driver_mark.c - a team's failure is marked while a kernel begins, so that only some
  * threads of a block see the mark. A call that succeeds must be right on this rank and on its

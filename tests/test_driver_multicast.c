@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_multicast.c - multicast memory of teams, over the fake driver.
- * ctest: cost 60
+ * ctest: cost 20
+ * ctest: load 3
  *
  * Whether it is made, of which memory, and used. All ranks have it or none, whatever fails: a
  * rank that cannot or must not use it, a step that fails, a fabric that loses data. Each time

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT * ctest: cost 14
+ */
 /*
  * test_driver_plan.c - plans at run time on the CUDA backend: over the fake driver, or on
  * GPUs with SYMM_TEST_GPU=1. Planned algorithms and their replacements give right sums with

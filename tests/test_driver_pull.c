@@ -6,7 +6,8 @@
  * Calls follow each other without any other order between ranks, with changing algorithms, grids,
  * sizes and alignments over one scratch, so that a slot reused too early gives a wrong result. A
  * planted missing exit barrier must be detected.
- * ctest: cost 30
+ * ctest: cost 7
+ * ctest: load 2
  */
 #include <setjmp.h>
 #include <stdarg.h>

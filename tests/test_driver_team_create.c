@@ -3,7 +3,8 @@
  * test_driver_team_create.c - teams of a list of ranks on the CUDA backend: lists that overlap,
  * others that sit in a kernel of the parent, two threads, a missing rank and a dead one. On GPUs
  * (SYMM_TEST_GPU=1) with up to 4 of them.
- * ctest: cost 30
+ * ctest: cost 12
+ * ctest: load 2
  */
 #include "device.h"
 

@@ -2,7 +2,7 @@
 /*
  * test_driver_wait.c - a stream whose wait for a peer's copy engine fails, and the work that
  * is queued after the wait.
- * ctest: cost 25
+ * ctest: cost 10
  *
  * No call after a failed wait succeeds: collectives of all kinds, puts, a call on another
  * stream that an event orders after it, replays of a graph; nor do the peers' calls. Many

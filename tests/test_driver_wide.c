@@ -4,7 +4,8 @@
  * on each host and NCCL between them, over the fake driver and the fake NCCL. SYMM_HOST_ID
  * makes one machine appear as several hosts.
  */
-/* ctest: cost 20 */
+/* ctest: cost 5 */
+/* ctest: load 2 */
 #include "engine_stage.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT * ctest: cost 14
+ */
 /*
  * test_driver_work.c - work handles and one-sided calls on the CUDA backend.
  *

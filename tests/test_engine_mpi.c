@@ -3,6 +3,7 @@
  * test_engine_mpi.c - the MPI engine over a real MPI: this program starts itself under
  * mpirun, and its ranks call the plug-in's table as the library does. Skipped without MPI.
  * ctest: cost 20
+ * ctest: load 2
  */
 #include "engine/engine.h"
 #include "mpi_job.h"

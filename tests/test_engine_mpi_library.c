@@ -3,7 +3,8 @@
  * test_engine_mpi_library.c - the library with the MPI engine (SYMM_ENGINE), in a program
  * under mpirun: all collectives, sends and receives, teams, on one host and on two.
  * Skipped without MPI.
- * ctest: cost 10
+ * ctest: cost 4
+ * ctest: load 3
  */
 #include "kernels/launch.h"
 #include "mpi_job.h"

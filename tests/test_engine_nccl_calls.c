@@ -2,7 +2,8 @@
 /*
  * test_engine_nccl_calls.c - collectives by NCCL: every collective, dtype and reduction by
  * name; and the calls for which the library chooses NCCL.
- * ctest: cost 20
+ * ctest: cost 10
+ * ctest: load 3
  *
  * The fake NCCL reduces in rank order, so its results are compared bit for bit; the real
  * NCCL's (on GPUs) within the error of another order.

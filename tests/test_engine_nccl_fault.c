@@ -3,7 +3,7 @@
  * test_engine_nccl_fault.c - calls over NCCL that fail: ranks at different calls; a rank that
  * is late or dead, or whose operation hangs or fails. All ranks get a named error, their
  * communicators are aborted, and symm_finalize works as usual.
- * ctest: cost 15
+ * ctest: cost 10
  */
 #include "engine_stage.h"
 

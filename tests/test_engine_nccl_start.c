@@ -3,7 +3,7 @@
  * test_engine_nccl_start.c - conditions of the NCCL engine: loading, settings that must be
  * equal on all ranks, communicators that cannot be made, and the memory registered. (The
  * fake NCCL itself checks the order of registration.)
- * ctest: cost 15
+ * ctest: cost 8
  */
 #include "engine_stage.h"
 

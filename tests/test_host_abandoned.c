@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_abandoned.c - collective steps in which some ranks time out do not count: the
- * next step that all ranks make succeeds, on any team. ctest: cost 12
+ * next step that all ranks make succeeds, on any team. ctest: cost 6
  *
  * The last ranks miss steps; the others' calls time out. If the timeout was too short for a
  * step that all ranks make, the test begins anew with a longer timeout.

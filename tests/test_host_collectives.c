@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_collectives.c - every collective equals the reference, bit for bit.
- * ctest: cost 60
+ * ctest: cost 14
+ * ctest: load 3
  *
  * Every dtype and reduction, odd and even counts, 1 to 16 ranks as processes and as
  * threads, in place and out of place, symmetric, private and oddly aligned memory, each

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_fault.c - ranks that are killed or stopped, at any moment.
- * ctest: cost 25
+ * ctest: cost 10
+ * ctest: load 2
  *
  * A killed rank: every survivor's call ends with SYMM_ERR_PEER_DEAD, which names it. A
  * stopped rank: SYMM_ERR_TIMEOUT at the deadline, not before; a stop shorter than the

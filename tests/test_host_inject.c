@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_inject.c - every call that can fail fails once, and for ever.
- * ctest: cost 30
+ * ctest: cost 13
+ * ctest: load 3
  * ctest: wrap
  *
  * In one rank of a job the k-th call that can fail (an allocation, a system call; all are in

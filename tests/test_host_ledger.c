@@ -28,7 +28,8 @@
  * SYMM_TEST_CASES: how many; SYMM_TEST_SEED: the first, to replay one that failed.
  * SYMM_TEST_LONG=1: 100,000 cases, five minutes of the processor.
  */
-/* ctest: cost 15
+/* ctest: cost 8
+ * ctest: load 2
  * ctest: lack
  * ctest: no-threads */
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_mismatch.c - if ranks make different calls, all ranks get an error.
- * ctest: cost 25
+ * ctest: cost 7
  *
  * Every collective, combined with every difference between one rank's call and the others',
  * for 2 and 3 ranks, processes and threads, private and symmetric memory. Each rank must

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_norm.c - symm_all_reduce_norm on the host backend.
- * ctest: cost 25
+ * ctest: cost 5
+ * ctest: load 3
  *
  * Random shapes, types, options, aliasing and alignments over 1 to 5 ranks, as processes and as
  * threads, in symmetric and private memory, on the NULL stream and on streams with handles,

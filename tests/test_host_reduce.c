@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT * ctest: cost 6
+ * ctest: load 2
+ */
 /*
  * test_host_reduce.c - the host's reduction kernels against a slow reference.
  *

@@ -3,7 +3,7 @@
  * test_host_relay.c - relays as real processes of one machine: exchanges of all sizes, strangers,
  * lost connections, wrong secrets, what an idle relay costs, and a peer that lies.
  */
-/* ctest: cost 15 */
+/* ctest: cost 7 */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

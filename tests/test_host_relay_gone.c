@@ -3,7 +3,7 @@
  * test_host_relay_gone.c - hosts that are missing or cannot be reached, relays that are stopped, or
  * that die or finalize while others make exchanges, and the end of a job (relay_stage.h).
  */
-/* ctest: cost 15 */
+/* ctest: cost 8 */
 #include <netinet/in.h>
 #include <setjmp.h>
 

@@ -3,7 +3,7 @@
  * test_host_ring.c - symm_send, symm_recv and symm_p2p_batch through the rings of the host: every
  * size around a ring's, any order in a batch, any source, several streams, and every way in
  * which the two ends can fail to match.
- * ctest: cost 20
+ * ctest: cost 6
  */
 #include <pthread.h>
 #include <setjmp.h>

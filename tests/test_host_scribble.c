@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_scribble.c - shared control memory into which another process writes garbage.
- * ctest: cost 20
+ * ctest: cost 10
  *
  * While two or three ranks make calls in a loop, another process writes random values of
  * 1, 4 and 8 bytes at random offsets of their control pages, or of a team's pads. Every

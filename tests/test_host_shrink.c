@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_shrink.c - the survivors of a team make a new team (symm_team_shrink).
- * ctest: cost 20
+ * ctest: cost 10
  * ctest: replaces symm__oob_send
  *
  * Any rank may die, also rank 0, also during the consensus: all ranks that return SYMM_OK

@@ -18,7 +18,8 @@
  * they are, once with lack of memory in each. Each job runs in a process of its own, since the
  * ranks that are killed leave their memory to it.
  */
-/* ctest: cost 15 */
+/* ctest: cost 23 */
+/* ctest: load 2 */
 /* ctest: sim */
 #include "sim.h"
 

@@ -2,6 +2,7 @@
 /*
  * test_host_wrap.c - epochs that wrap at 2^32, and a long run.
  * ctest: cost 6
+ * ctest: load 3
  *
  * Epochs begin shortly before 2^32, and 10^5 calls cross it: every algorithm, every
  * collective, signals. The long run checks every element of every call: 6 x 10^4 calls,

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT * ctest: cost 5
+ * ctest: load 2
+ */
 /*
  * test_plan_place.c - packings: a check of every pair that shares no code with the packer,
  * the true optimum of small problems by trying all orders, the eleven hard instances

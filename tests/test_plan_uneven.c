@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT * ctest: cost 4
+ * ctest: load 2
+ */
 /*
  * test_plan_uneven.c - arenas of almost regular programs: a mixture of experts on four
  * streams, with small buffers between its layers, with sizes that differ by a few per cent,

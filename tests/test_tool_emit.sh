@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 20
+# ctest: cost 3
+# ctest: load 2
 #
 # symm-plan emit: its header compiles without warnings and sets up the ranks by the plan:
 # offsets, teams, algorithms, barriers. A program that includes it (data/emit/run.c) gets

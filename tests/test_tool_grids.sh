@@ -7,7 +7,8 @@
 # are rounded where symm.h says so: steps that are another way's give other bits.
 # 3 x 2 and small irregular grids, and sums over 3 x 5; with SYMM_TEST_LONG=1 all of it over
 # 3 x 5, 2 x 8, 4 x 8 and 16 x 4, and larger messages.
-# ctest: cost 30
+# ctest: cost 11
+# ctest: load 3
 
 long=${SYMM_TEST_LONG:-} # the stage unsets it
 programs=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}/bench/programs

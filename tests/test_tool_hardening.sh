@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# ctest: cost 6
+# ctest: load 2
 #
 # The build is hardened: full RELRO, no executable stack, no text relocations, a RUNPATH
 # of absolute folders and $ORIGIN alone, stack protectors, checked string functions (in

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# ctest: cost 9
+# ctest: load 2
 #
 # Every public header compiles alone and twice, as strict C11 and as C++17, with each
 # installed compiler; device.h and device_exchange.h also for GPUs, by nvcc and by clang for

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# ctest: cost 10
+# ctest: load 2
 #
 # Includes between rooms: tests/rooms.py checks every #include of the tree against
 # tests/rooms.txt. Tests may include anything. On a copy of the tree the check must fail.

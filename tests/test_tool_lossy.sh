@@ -6,7 +6,7 @@
 # splits teams, runs collectives, and ends; symm-info --hosts measures the round trip; the death of
 # a rank is told. What the ranks send by the engine does not go over that network: the library's
 # own messages do. Skipped where namespaces or TUN devices are not allowed.
-# ctest: cost 5
+# ctest: cost 23
 
 seed=${SYMM_TEST_SEED:-7} # the stage unsets it
 # shellcheck source=tests/hosts_stage.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # ctest: cost 40
+# ctest: load 2
 #
 # Spin explores the models of tests/model/ completely: no error in the model as it is, an error in
 # every mutant. Each model's head says which functions it models, its claims and its mutants.

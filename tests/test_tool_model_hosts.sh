@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 8
+# ctest: cost 16
+# ctest: load 2
 #
 # symm-perf model: its command line and tables; every figure over hosts that was measured
 # (docs/performance.md) within 20 % of what it predicts; sanity of what was not measured.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 20
+# ctest: cost 7
+# ctest: load 2
 #
 # The programs that measure and test all_reduce_norm on GPUs, over the fake driver: gpu_norm,
 # norm_pair and norm_job find nothing wrong, with clusters of blocks, too; gpu_norm sees a wrong

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 20
+# ctest: cost 3
+# ctest: load 3
 #
 # symm-perf overlap and chain: their options, tables and JSON on 2 and 3 ranks, on the host
 # and over the fake CUDA driver, also with the fake NCCL; they must detect a wrong put, a

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 40
+# ctest: cost 7
+# ctest: load 3
 #
 # symm-perf: its command line, its table byte for byte, its JSON, every operation on 1 to 4
 # ranks, replays; it must detect wrong results and dead ranks.

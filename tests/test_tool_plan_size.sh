@@ -5,7 +5,7 @@
 # loaded, and run right under random delays. SYMM_TEST_LONG=1: all sizes of
 # bench/planner_growth.py, and full programs for the runs.
 #
-# ctest: cost 20
+# ctest: cost 7
 
 set -u
 root=${SOURCE_DIR:-$(cd "$(dirname "$0")/.." && pwd)}

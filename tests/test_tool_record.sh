@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 20
+# ctest: cost 7
+# ctest: load 3
 #
 # SYMM_RECORD, symm-plan merge, SYMM_PLAN: a program without code for plans is recorded,
 # merged, planned, and runs on its plan with every element right. Programs without annotations

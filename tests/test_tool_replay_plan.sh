@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 40
+# ctest: cost 12
+# ctest: load 3
 #
 # symm-perf replay --plan: the programs of bench/programs, one of every op and one of every kind of
 # all_reduce_norm run on plans

@@ -5,7 +5,8 @@
 # anything that they send or omit, both nodes join soon, and the log stays short. Signals end
 # the wait at once. SYMM_TEST_LONG=1: 10,000 connections of each kind instead of 1,100 (node
 # 0 keeps 258).
-# ctest: cost 12
+# ctest: cost 5
+# ctest: load 2
 
 set -u
 export LC_ALL=C

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
+# ctest: cost 16
 #
 # symmrun with small shell scripts as ranks: variables, output, exit statuses, failures,
 # deadlines, signals; no process outlives it, however it ends.

@@ -4,7 +4,8 @@
 # SYMM_TRACE and symm-info trace: each rank's file is right by the format's rules and has as many
 # slices as calls were made; samples, limits and folders; the merged file's clocks agree by
 # barriers' entries and exits; over hosts it states their error; a killed rank's file is mended.
-# ctest: cost 4
+# ctest: cost 9
+# ctest: load 2
 
 set -u
 bin=${BUILD_DIR:?}/bin

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# ctest: cost 12
+# ctest: cost 6
+# ctest: load 3
 #
 # symm-perf --tune and --regret: a table that jq, the library and symm-plan can read, for the
 # host and for the fake driver's GPUs; points that the budget omits; refusals. Then the
