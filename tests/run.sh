@@ -8,8 +8,8 @@
 #                           those of the Python package (tests/python.sh)
 #   tests/run.sh --quick    the release build only
 #   tests/run.sh --long     the same as without an option, with SYMM_TEST_LONG=1: more repetitions,
-#                           larger sizes, every kernel as it is shipped, and the suites of the CUDA
-#                           backend with AddressSanitizer and UBSan, too
+#                           larger sizes, every kernel as it is shipped, all host suites with the
+#                           sanitizers, and those of the CUDA backend with AddressSanitizer and UBSan
 #
 # The last line is "N passed, N failed" or "N passed, N failed, N skipped", over all builds.
 # A test that did not run, and a build that failed, count as failed. Exit status 0 only if
@@ -115,9 +115,11 @@ if [ "$long" = 0 ]; then
 fi
 run release build all
 setup_options=()
+some=(--tests-regex '^host_')
+[ "$long" = 1 ] || some+=(--label-exclude '^sanitize-long$')
 if [ "$quick" = 0 ]; then
-    run asan build-asan host_tests --tests-regex '^host_'
-    run tsan build-tsan host_tests --tests-regex '^host_'
+    run asan build-asan host_tests "${some[@]}"
+    run tsan build-tsan host_tests "${some[@]}"
 fi
 if [ "$long" = 1 ]; then
     # as many repetitions as without --long; a stand-in NCCL that never returns keeps memory; large

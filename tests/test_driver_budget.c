@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: MIT * ctest: cost 6
- * ctest: load 2
- */
+/* SPDX-License-Identifier: MIT */
 /*
  * test_driver_budget.c - the number of blocks of calls (budget.c): all while streams are
  * used in turn, shares that fit while they wait at the same time, equal on all ranks, and a
  * kernel for every share.
+ * ctest: cost 6
+ * ctest: load 2
  */
 #include <setjmp.h>
 #include <signal.h>

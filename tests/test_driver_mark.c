@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT * ctest: cost 24
- */
+/* SPDX-License-Identifier: MIT */
 /*
  * test_driver_mark.c - a team's failure is marked while a kernel begins, so that only some
  * threads of a block see the mark. A call that succeeds must be right on this rank and on its
@@ -8,6 +7,7 @@
  * A host thread stores the mark at a random moment of the kernel's run: in a channel's word,
  * or in the word for all channels. Kernels run on the processor.
  * SYMM_TEST_LONG=1: twenty times as many rounds.
+ * ctest: cost 24
  */
 #include <pthread.h>
 #include <setjmp.h>

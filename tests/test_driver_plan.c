@@ -1,11 +1,11 @@
-/* SPDX-License-Identifier: MIT * ctest: cost 14
- */
+/* SPDX-License-Identifier: MIT */
 /*
  * test_driver_plan.c - plans at run time on the CUDA backend: over the fake driver, or on
  * GPUs with SYMM_TEST_GPU=1. Planned algorithms and their replacements give right sums with
  * the barriers of the plan; barriers that no kernel contains are separate launches; freed
  * bytes are NaN; an all_reduce_norm on a plan has the bits of one without; a put whose barrier the
  * plan omits does not wait.
+ * ctest: cost 14
  */
 #include "device.h"
 #include "plan_run.h"

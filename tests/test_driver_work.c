@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT * ctest: cost 14
- */
+/* SPDX-License-Identifier: MIT */
 /*
  * test_driver_work.c - work handles and one-sided calls on the CUDA backend.
  *
@@ -8,6 +7,7 @@
  * of driver calls that they need; handles on a thread without a context. Puts and signals by
  * kernel and by copy engine, and a copy-engine wait without a signal. The effect of a failed
  * wait on concurrent and on later calls; calls without a timeout.
+ * ctest: cost 14
  */
 #include "core/context.h"
 #include "device.h"

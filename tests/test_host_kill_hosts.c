@@ -4,6 +4,7 @@
  * phase of the job's life: see kill.h. The ranks of one machine play the hosts, and find each
  * other by rank 0's port as those of several machines do.
  * ctest: cost 15
+ * ctest: sanitize-long
  *
  * SYMM_TEST_LONG=1: 50 kills of each phase instead of 4; SYMM_TEST_KILLS=N: N.
  */

@@ -7,6 +7,7 @@
  * The ranks are processes over socket pairs made by symm__bootstrap_pairs. After every test each
  * rank's open descriptors are as before.
  * SYMM_TEST_ROUNDS=N sets the number of random rounds (150).
+ * ctest: no-threads
  */
 #include "net/seqpacket.h"
 #include "plane_link.h"

@@ -2,6 +2,7 @@
 /*
  * test_host_mismatch.c - if ranks make different calls, all ranks get an error.
  * ctest: cost 7
+ * ctest: sanitize-long
  *
  * Every collective, combined with every difference between one rank's call and the others',
  * for 2 and 3 ranks, processes and threads, private and symmetric memory. Each rank must

@@ -1,6 +1,4 @@
-/* SPDX-License-Identifier: MIT * ctest: cost 6
- * ctest: load 2
- */
+/* SPDX-License-Identifier: MIT */
 /*
  * test_host_reduce.c - the host's reduction kernels against a slow reference.
  *
@@ -8,6 +6,8 @@
  * misalignments, special values, identical arrays, and arrays that end at the end of
  * mapped memory. All results are compared bit by bit, NaNs too.
  * ctest: no-threads
+ * ctest: cost 6
+ * ctest: load 2
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,6 +4,7 @@
  * that die or finalize while others make exchanges, and the end of a job (relay_stage.h).
  */
 /* ctest: cost 8 */
+/* ctest: sanitize-long */
 #include <netinet/in.h>
 #include <setjmp.h>
 

@@ -7,6 +7,7 @@
  * One machine appears as several hosts; the test's own allgather gives them TCP connections.
  */
 /* ctest: cost 6 */
+/* ctest: sanitize-long */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>

@@ -9,6 +9,7 @@
  * SYMM_TEST_KILLS=N sets the number of deaths at random moments of the agreement (12).
  */
 /* ctest: cost 15 */
+/* ctest: sanitize-long */
 /* ctest: replaces symm__team_complete */
 /* ctest: replaces symm__relay_read */
 #include "harness.h"

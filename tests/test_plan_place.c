@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: MIT * ctest: cost 5
- * ctest: load 2
- */
+/* SPDX-License-Identifier: MIT */
 /*
  * test_plan_place.c - packings: a check of every pair that shares no code with the packer,
  * the true optimum of small problems by trying all orders, the eleven hard instances
  * (tests/data/minimalloc), large and odd inputs.
+ * ctest: cost 5
+ * ctest: load 2
  */
 #include <setjmp.h>
 #include <stdarg.h>

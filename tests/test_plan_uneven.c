@@ -1,10 +1,10 @@
-/* SPDX-License-Identifier: MIT * ctest: cost 4
- * ctest: load 2
- */
+/* SPDX-License-Identifier: MIT */
 /*
  * test_plan_uneven.c - arenas of almost regular programs: a mixture of experts on four
  * streams, with small buffers between its layers, with sizes that differ by a few per cent,
  * or both. The fixed orders alone must give arenas within 5 % of the bound.
+ * ctest: cost 4
+ * ctest: load 2
  */
 #include <setjmp.h>
 #include <stdarg.h>
