@@ -242,6 +242,13 @@ static bool oob_is_current(const struct symm_oob_run *run,
     return head->tag == run->exchange->tag && head->sequence == run->sequence;
 }
 
+/* Of those with its tag: has its sender abandoned this exchange for a later one? */
+static bool oob_is_later(const struct symm_oob_run *run,
+                         const struct symm_oob_head *head)
+{
+    return (int32_t)(head->sequence - run->sequence) > 0;
+}
+
 static symm_status oob_damaged(const struct symm_oob_run *run,
                                const struct symm_oob_peer *peer, const char *why)
 {
@@ -357,7 +364,14 @@ double symm__oob_patience(const struct symm_oob_peer *peer, double now)
     return peer->elsewhere ? peer->since + OOB_MOVE_SECONDS - now : (double)INFINITY;
 }
 
-/* The peer has sent a packet of another exchange, which is thrown away: is it there? */
+/* A packet of another exchange is thrown away: this rank may come there later. */
+static symm_status oob_miss(const struct symm_oob_run *run,
+                            const struct symm_oob_head *head)
+{
+    return symm__oob_miss(run->oob, head, oob_is_fail(head) ? run->scratch : NULL);
+}
+
+/* The peer has sent a packet of another exchange: is it there? */
 static void oob_see_elsewhere(struct symm_oob_peer *peer,
                               const struct symm_oob_head *head)
 {
@@ -390,9 +404,9 @@ static void oob_ask(const struct symm_oob_run *run, struct symm_oob_peer *peer)
 static symm_status oob_repeat(const struct symm_oob_run *run,
                               struct symm_oob_peer *peer)
 {
-    if (peer->told_again || peer->got)
+    if (peer->repeated || peer->got)
         return oob_damaged(run, peer, "it asks for a part that it has");
-    peer->repeats = peer->told_again = true;
+    peer->repeats = peer->repeated = true;
     peer->sent = false;
     peer->sent_bytes = 0;
     peer->sent_fds = 0;
@@ -446,7 +460,7 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
                                 const struct symm_oob_head *head, const int *fds,
                                 bool *taken)
 {
-    bool later = (int32_t)(head->sequence - run->sequence) > 0;
+    bool later = oob_is_later(run, head);
     if (oob_is_fail(head))
         /* The peer has failed in a step on the way to this one, and won't arrive. */
         return later ? oob_failed(run, peer, head) : oob_relay(run, peer, head);
@@ -454,7 +468,7 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
         return SYMM_OK;
     if (!symm__same_step(head->what, run->exchange->what)) {
         oob_see_elsewhere(peer, head);
-        return symm__oob_miss(run->oob, head, NULL);
+        return oob_miss(run, head);
     }
     oob_restart(run, head->sequence);
     return oob_take(run, peer, head, fds, taken);
@@ -478,7 +492,7 @@ static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *p
 {
     if (!oob_is_fail(head)) {
         oob_see_elsewhere(peer, head);
-        return symm__oob_miss(run->oob, head, NULL);
+        return oob_miss(run, head);
     }
     /* The peer has failed there, and will not arrive; or it has thrown this rank's part away. */
     if (oob_is_before(run, head) ||
@@ -486,7 +500,7 @@ static symm_status oob_foreign(struct symm_oob_run *run, struct symm_oob_peer *p
          head->fds_total == run->sequence))
         return oob_relay(run, peer, head);
     peer->elsewhere = false; /* it has left */
-    return symm__oob_miss(run->oob, head, run->scratch);
+    return oob_miss(run, head);
 }
 
 /* A packet of this exchange. */
@@ -529,7 +543,7 @@ static symm_status oob_sort(struct symm_oob_run *run, struct symm_oob_peer *peer
         head->kind == SYMM_OOB_AGAIN)
         return SYMM_OK;
     if (run->exchange->agreed)
-        return symm__oob_miss(run->oob, head, oob_is_fail(head) ? run->scratch : NULL);
+        return oob_miss(run, head);
     if (head->tag == run->exchange->tag)
         return oob_renumber(run, peer, head, fds, taken);
     return oob_foreign(run, peer, head);
@@ -550,8 +564,7 @@ symm_status symm__oob_resume(struct symm_oob_run *run)
     for (int i = 0; i < run->exchange->count && !run->exchange->agreed; i++) {
         const struct symm_oob_missed *missed = oob_missed(run, i);
         if (missed != NULL && missed->head.kind == SYMM_OOB_DATA &&
-            !oob_is_past(run->oob, &missed->head) &&
-            (int32_t)(missed->head.sequence - run->sequence) > 0 &&
+            !oob_is_past(run->oob, &missed->head) && oob_is_later(run, &missed->head) &&
             symm__same_step(missed->head.what, run->exchange->what))
             oob_restart(run, missed->head.sequence);
     }

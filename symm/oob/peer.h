@@ -36,8 +36,8 @@ struct symm_oob_peer {
     bool told, done;         /* DONE to it, DONE of it */
     bool settled;            /* done, and nothing more will arrive for this exchange */
     bool dead;
-    bool asks, asked;         /* ASK is to be sent; AGAIN has not come */
-    bool repeats, told_again; /* AGAIN is to be sent; it has been asked for */
+    bool asks, asked;       /* ASK is to be sent; AGAIN has not come */
+    bool repeats, repeated; /* AGAIN is to be sent; the peer has said ASK */
     bool got_any;
     bool elsewhere; /* its last packet was of another exchange: */
     uint64_t other_tag;
