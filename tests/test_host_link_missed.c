@@ -118,8 +118,8 @@ static void test_part(void **state)
 
 /* ---- A failure ------------------------------------------------------------------- */
 
-/* Rank 0 has given the common exchange up before rank 1 comes to it. AGAIN: rank 1 then waits, and
- * rank 0 comes again. */
+/* Rank 0 has given the common exchange up before rank 1 comes to it. LATE_AGAIN: rank 1 then waits,
+ * and rank 0 comes again. */
 enum { FAILED, LATE_AGAIN };
 
 static int body_failure(int rank, struct plane_result *result, void *arg)

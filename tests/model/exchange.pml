@@ -78,7 +78,18 @@ bool trouble;                            /* a rank died, or was late */
         closed[me] = true; goto gone }                                                     \
     fi
 
-/* A packet to each member that does not hang up. */
+/* A packet to a member, unless it has hung up. */
+inline send_one(p, kind, status)
+{
+    if
+    :: !closed[p] ->
+        assert(nfull(Q(me, p)));
+        Q(me, p)!kind, step, status
+    :: else
+    fi
+}
+
+/* To each member. */
 inline send_all(kind, status)
 {
     for (p : 0 .. RANKS - 1) {
@@ -86,12 +97,7 @@ inline send_all(kind, status)
         :: p != me ->
             MAY_DIE;
             atomic {
-                if
-                :: !closed[p] ->
-                    assert(nfull(Q(me, p)));
-                    Q(me, p)!kind, step, status
-                :: else
-                fi;
+                send_one(p, kind, status);
                 if
                 :: kind == DONE ->
                     said_done[step * RANKS + me] = said_done[step * RANKS + me] | BIT(p)
@@ -104,17 +110,6 @@ inline send_all(kind, status)
         fi
     }
     p = 0
-}
-
-/* To one member. */
-inline send_one(p, kind, status)
-{
-    if
-    :: !closed[p] ->
-        assert(nfull(Q(me, p)));
-        Q(me, p)!kind, step, status
-    :: else
-    fi
 }
 
 /* oob_ask, and the FAIL of a member that has left before this rank came. */
