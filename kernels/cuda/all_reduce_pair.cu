@@ -16,9 +16,9 @@
  * symm_{all_reduce,reduce_scatter}_pair_..., symm_all_reduce_ll_pair_any: a packet a thread, one
  * round.
  * symm_{all_reduce,reduce_scatter}_pair_many_...: any number of packets a thread. It takes two at a
- * time, and has sent the two after them before; one round, or two if a slot is too small. A slot has
- * room for more than SYMM_MANY_AHEAD packets of each thread, so that it has read a word of the peer
- * before it sends the second round's.
+ * time, and has sent the two after them before; one round, or two if a slot is too small. A slot
+ * has room for more than SYMM_MANY_AHEAD packets of each thread, so that it has read a word of the
+ * peer before it sends the second round's.
  *
  * Why slots may be used again: packet.cuh, (1) and (4). in == out is fine (all_reduce): a
  * packet of both is read and then written by one thread.
@@ -193,6 +193,7 @@ template <int DTYPE, uint32_t ENDS, bool SCATTER> struct pair_many {
 
     SYMM_DEVICE void run(void)
     {
+        static_assert(SYMM_MANY_AHEAD == 4, "two before the loop, two in it");
         if (place.takes()) {
             SYMM_UNROLL
             for (uint32_t k = 0; k < 2; k++)
