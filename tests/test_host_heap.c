@@ -125,6 +125,35 @@ static void test_coalescing(void **state)
     symm__heap_finish(&heap);
 }
 
+/* A segment ends at an edge: no block lies on both sides of it, now or later. */
+static void test_edges(void **state)
+{
+    struct symm_heap heap;
+    (void)state;
+
+    assert_int_equal(symm__heap_init(&heap, 0, 16 * UNIT), SYMM_OK);
+    assert_int_equal(take(&heap, UNIT, 1), 0);
+    assert_int_equal(symm__heap_edge(&heap, 4 * UNIT), SYMM_OK);
+    assert_true(symm__heap_check(&heap));
+    assert_int_equal(take(&heap, 4 * UNIT, 2), 4 * UNIT); /* not in [1, 5) */
+    assert_int_equal(take(&heap, 3 * UNIT, 3), UNIT);
+    assert_int_equal(symm__heap_edge(&heap, 8 * UNIT),
+                     SYMM_OK); /* a block begins there */
+    assert_int_equal(symm__heap_edge(&heap, 16 * UNIT), SYMM_OK); /* the end: nothing */
+    give(&heap, UNIT);
+    give(&heap, 4 * UNIT);
+    settle(&heap); /* [1, 4), [4, 8) and [8, 16) stay apart */
+    assert_int_equal(heap.count, 4);
+    assert_int_equal(take(&heap, 5 * UNIT, 4), 8 * UNIT);
+    symm__heap_discard(&heap, 8 * UNIT);
+    assert_int_equal(heap.count, 4);
+    symm__heap_edge_drop(&heap, 4 * UNIT);
+    assert_true(symm__heap_check(&heap));
+    assert_int_equal(heap.count, 3);
+    assert_int_equal(take(&heap, 7 * UNIT, 5), UNIT);
+    symm__heap_finish(&heap);
+}
+
 static void test_refusals(void **state)
 {
     struct symm_heap heap = {0};
@@ -237,6 +266,7 @@ enum { MODEL_FREE, MODEL_LIVE, MODEL_RETIRED };
 
 struct model {
     unsigned char unit[MODEL_UNITS];
+    bool edge[MODEL_UNITS]; /* before the unit */
     struct {
         size_t at, units;
     } live[MODEL_LIVE_MAX];
@@ -247,7 +277,8 @@ static size_t model_fit(const struct model *model, size_t units)
 {
     for (size_t at = 0; at + units <= MODEL_UNITS; at++) {
         size_t length = 0;
-        while (length < units && model->unit[at + length] == MODEL_FREE)
+        while (length < units && model->unit[at + length] == MODEL_FREE &&
+               !(length > 0 && model->edge[at + length]))
             length++;
         if (length == units)
             return at;
@@ -282,12 +313,27 @@ static void model_compare(const struct model *model, const struct symm_heap *hea
     for (size_t b = 0; b < heap->count; b++) {
         const struct symm_block *block = &heap->blocks[b];
         size_t first = (block->offset - begin) / UNIT;
-        for (size_t i = first; i < first + block->bytes / UNIT; i++)
+        for (size_t i = first; i < first + block->bytes / UNIT; i++) {
             assert_int_equal(model->unit[i], names[block->state]);
+            assert_int_equal(model->edge[i], i == first && block->edge);
+        }
     }
     for (size_t i = 0; i < MODEL_UNITS; i++)
         top = model->unit[i] != MODEL_FREE ? i + 1 : top;
     assert_int_equal(symm__heap_top(heap), begin + top * UNIT);
+}
+
+/* One that is there is dropped, as after a commit that failed. */
+static void random_edge(struct model *model, struct symm_heap *heap, size_t begin,
+                        size_t at)
+{
+    if (model->unit[at] != MODEL_FREE)
+        return;
+    if (model->edge[at])
+        symm__heap_edge_drop(heap, begin + at * UNIT);
+    else
+        assert_int_equal(symm__heap_edge(heap, begin + at * UNIT), SYMM_OK);
+    model->edge[at] = !model->edge[at];
 }
 
 static void random_step(struct model *model, struct symm_heap *heap, size_t begin,
@@ -313,6 +359,8 @@ static void random_step(struct model *model, struct symm_heap *heap, size_t begi
         memset(model->unit + at, MODEL_RETIRED, units);
         model->used -= units;
         model->live[which] = model->live[--model->count];
+    } else if (dice < 91) {
+        random_edge(model, heap, begin, (size_t)(value % MODEL_UNITS));
     } else if (dice < 96) {
         bool begins = false;
         size_t at = (size_t)(value % (MODEL_UNITS + 4));
@@ -449,13 +497,13 @@ static void test_no_memory(void **state)
  * it.
  */
 static const struct symm_block world_first[] = {
-    {0x1000, 0x400, 1000, SYMM_BLOCK_LIVE, 17},
-    {0x1400, 0x300, 0, SYMM_BLOCK_FREE, 0},
-    {0x1700, 0x1000, 0xf80, SYMM_BLOCK_LIVE, UINT64_MAX},
+    {0x1000, 0x400, 1000, SYMM_BLOCK_LIVE, false, 17},
+    {0x1400, 0x300, 0, SYMM_BLOCK_FREE, false, 0},
+    {0x1700, 0x1000, 0xf80, SYMM_BLOCK_LIVE, false, UINT64_MAX},
 };
 static const struct symm_block world_second[] = {
-    {0x2700, 0x100, 0, SYMM_BLOCK_RETIRED, 0},
-    {0x2800, (size_t)1 << 36, 0, SYMM_BLOCK_FREE, 0},
+    {0x2700, 0x100, 0, SYMM_BLOCK_RETIRED, false, 0},
+    {0x2800, (size_t)1 << 36, 0, SYMM_BLOCK_FREE, false, 0},
 };
 static const struct symm_heap_segment segments[] = {
     {0x7f0000001000, 0x1000, "world", world_first, 3, 0x1000},
@@ -593,7 +641,7 @@ static int write_too_much(void)
         return 2;
     static struct symm_block many[500];
     for (size_t i = 0; i < 500; i++)
-        many[i] = (struct symm_block){i * UNIT, UNIT, 1, SYMM_BLOCK_LIVE, i};
+        many[i] = (struct symm_block){i * UNIT, UNIT, 1, SYMM_BLOCK_LIVE, false, i};
     struct symm_heap_segment one = {0x10000, 500 * UNIT, "world", many, 500, 0};
     if (write_heap("json", 0, &one, 1) != SYMM_ERR_SYSTEM)
         return 3;
@@ -628,6 +676,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lowest_fit),
         cmocka_unit_test(test_coalescing),
+        cmocka_unit_test(test_edges),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_check_finds_damage),

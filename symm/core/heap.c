@@ -230,14 +230,14 @@ symm_status symm__heap_free(struct symm_heap *heap, size_t offset)
     return SYMM_OK;
 }
 
-/* Joins neighbours that are FREE. */
+/* Joins neighbours that are FREE and have no edge between them. */
 static void coalesce(struct symm_heap *heap)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < heap->count; i++) {
         struct symm_block block = heap->blocks[i];
-        if (block.state == SYMM_BLOCK_FREE && kept > 0 &&
+        if (block.state == SYMM_BLOCK_FREE && !block.edge && kept > 0 &&
             heap->blocks[kept - 1].state == SYMM_BLOCK_FREE)
             heap->blocks[kept - 1].bytes += block.bytes;
         else
@@ -265,8 +265,41 @@ void symm__heap_discard(struct symm_heap *heap, size_t offset)
     pthread_mutex_lock(&changes);
     if (block->state == SYMM_BLOCK_LIVE)
         heap->used -= block->bytes;
-    *block = (struct symm_block){.offset = block->offset, .bytes = block->bytes};
+    *block = (struct symm_block){
+        .offset = block->offset, .bytes = block->bytes, .edge = block->edge};
     note_freed();
+    coalesce(heap);
+    pthread_mutex_unlock(&changes);
+}
+
+symm_status symm__heap_edge(struct symm_heap *heap, size_t offset)
+{
+    struct symm_block *block = block_at(heap, offset);
+    symm_status status = SYMM_OK;
+
+    if (block == NULL)
+        return SYMM_OK;
+    pthread_mutex_lock(&changes);
+    if (offset > block->offset) {
+        size_t at = (size_t)(block - heap->blocks);
+
+        status = cut(heap, at, offset - block->offset);
+        block = &heap->blocks[at + 1]; /* the array may have moved */
+    }
+    if (status == SYMM_OK)
+        block->edge = true;
+    pthread_mutex_unlock(&changes);
+    return status;
+}
+
+void symm__heap_edge_drop(struct symm_heap *heap, size_t offset)
+{
+    struct symm_block *block = find_block(heap, offset);
+
+    if (block == NULL)
+        return;
+    pthread_mutex_lock(&changes);
+    block->edge = false;
     coalesce(heap);
     pthread_mutex_unlock(&changes);
 }
@@ -307,7 +340,7 @@ bool symm__heap_check(const struct symm_heap *heap)
         const struct symm_block *block = &heap->blocks[i];
         if (!block_check(block) || block->offset != at || block->bytes > heap->end - at)
             return false;
-        if (i > 0 && block->state == SYMM_BLOCK_FREE &&
+        if (i > 0 && block->state == SYMM_BLOCK_FREE && !block->edge &&
             block[-1].state == SYMM_BLOCK_FREE)
             return false;
         if (block->state == SYMM_BLOCK_LIVE)

@@ -3,10 +3,10 @@
  * heap.h - an allocator of offsets: deterministic, without the memory itself. One thread at a
  * time changes a heap; any may look a block up.
  *
- * Invariants (symm__heap_check): blocks are sorted and tile [begin, end) without gaps; no
- * two FREE neighbours; used == sum of LIVE bytes; every offset is a multiple of
+ * Invariants (symm__heap_check): blocks are sorted and tile [begin, end) without gaps; two FREE
+ * neighbours have an edge between them; used == sum of LIVE bytes; every offset is a multiple of
  * SYMM_HEAP_ALIGN. The same calls give the same offsets on every rank: the lowest offset
- * that fits is taken.
+ * that fits is taken. No block lies on both sides of an edge.
  * A freed block is RETIRED until symm__heap_commit: peers may still read it.
  */
 #ifndef SYMM_CORE_HEAP_H
@@ -22,6 +22,7 @@ struct symm_block {
     size_t offset, bytes; /* bytes: rounded up to SYMM_HEAP_ALIGN */
     size_t requested;     /* LIVE: what was asked for */
     enum symm_block_state state;
+    bool edge;   /* at its offset */
     uint64_t id; /* LIVE: the caller's (alloc_id, 0 = anonymous) */
 };
 
@@ -39,6 +40,10 @@ void symm__heap_finish(struct symm_heap *heap); /* zeroed or finished heaps are 
 symm_status symm__heap_alloc(struct symm_heap *heap, size_t bytes, uint64_t id,
                              size_t *offset) SYMM_MUST_CHECK;
 symm_status symm__heap_free(struct symm_heap *heap, size_t offset) SYMM_MUST_CHECK;
+/* Makes an edge: memory before and after `offset`, which must be FREE, will be of two segments. At
+ * the range's end it does nothing. Only SYMM_ERR_NOMEM and SYMM_ERR_OVERFLOW are possible. */
+symm_status symm__heap_edge(struct symm_heap *heap, size_t offset) SYMM_MUST_CHECK;
+void symm__heap_edge_drop(struct symm_heap *heap, size_t offset);
 /* FREE at once: for a block that no peer has ever mapped. An unknown offset is ignored. */
 void symm__heap_discard(struct symm_heap *heap, size_t offset);
 void symm__heap_commit(struct symm_heap *heap); /* RETIRED becomes FREE */

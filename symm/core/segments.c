@@ -2,7 +2,9 @@
 /*
  * segments.c - a team's range of the heap: own segments, and every peer's mapped beside them.
  *
- * Own memory grows by segments of whole granules, locally. Sharing is one exchange that
+ * Own memory grows by segments of whole granules, locally. On a device a segment is an allocation
+ * of the driver, and no buffer is part of two: what others register of a buffer (NCCL, an RDMA
+ * library) they register by allocation. Sharing is one exchange that
  * carries all new segments of all ranks, then one that reports whether every rank could map
  * them: if one could not, all undo it. (If the second exchange itself ends differently on two
  * ranks, by a death or the deadline, the next sharing is refused.) Members on other hosts send no
@@ -103,12 +105,19 @@ symm_status symm__memory_grow(symm_team *team, size_t end)
     bytes = (end - from + granule - 1) / granule * granule;
     if (bytes > team->end - from)
         bytes = team->end - from;
+    if (ctx->device_ops) {
+        status = symm__heap_edge(&team->heap, from + bytes);
+        if (status != SYMM_OK)
+            return status;
+    }
     segment = &team->segments[team->segment_count];
     at = own_address(team, team->rank, from);
     status = ctx->ops->commit(ctx->backend, at, bytes, unused_bytes(team, from),
                               &segment->handle);
-    if (status != SYMM_OK)
+    if (status != SYMM_OK) {
+        symm__heap_edge_drop(&team->heap, from + bytes);
         return status;
+    }
     segment->offset = from;
     segment->bytes = bytes;
     team->segment_count++;

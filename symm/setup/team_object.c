@@ -436,9 +436,9 @@ static symm_status team_memory(symm_team *team)
                           "%zu bytes that its kernels need; raise SYMM_TEAM_BYTES and "
                           "SYMM_HEAP_BYTES",
                           team->end - team->begin, (size_t)(end - begin));
-    status = symm__memory_grow(team, end);
+    status = symm__heap_init(&team->heap, end, team->end);
     if (status == SYMM_OK)
-        status = symm__heap_init(&team->heap, end, team->end);
+        status = symm__memory_grow(team, end);
     if (status != SYMM_OK)
         return status;
     team->scratch_bytes = (size_t)(end - begin);
