@@ -53,11 +53,16 @@ FAKE_API int fake_nccl_stuck(void);
 
 /* ---- Shared by the ranks of a communicator ---------------------------------------------- */
 
-/* The header of a message; both ends must state the same. */
+#define FAKE_LL_BYTES                                                                  \
+    16384 /* a message of more goes without a copy, if it is registered */
+
+/* The header of a message; both ends must state the same. NCCL waits for ever where one end is
+ * registered and the other is not: they cut the message into different chunks. */
 struct fake_head {
     uint32_t call; /* hash of the function's name; sends and receives alike */
     int32_t type;
     uint64_t count;
+    uint32_t registered; /* 0 or 1 */
 };
 
 /* A message from one rank to another. */
@@ -164,6 +169,7 @@ void fake_work_free(struct fake_work *work);
 _Noreturn void fake_nccl_die(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 void fake_nccl_count(const char *symbol);
+bool fake_nccl_is_capturing(void *stream);
 /* Whether the variable names this function for this rank. */
 bool fake_nccl_named(const char *variable, const char *symbol, int rank);
 /* Does not return, if FAKE_NCCL_STUCK names this function for this rank, before *until is true;
@@ -171,6 +177,10 @@ bool fake_nccl_named(const char *variable, const char *symbol, int rank);
 void fake_nccl_hold(const char *symbol, int rank, const atomic_bool *until);
 bool fake_nccl_has_device(void);
 void *fake_nccl_driver(const char *name); /* a function of the fake driver */
+/* fake_nccl_memory.c: as NCCL sees it: memory that is registered, or, in a capture, that lies
+ * within one allocation. */
+bool fake_nccl_is_registered(const struct fake_comm *comm, const char *at, size_t bytes,
+                             bool captured);
 /* fake_nccl_kernel.c: instead of a host function. */
 void fake_nccl_launch_kernel(void *stream, struct fake_work *work, const char *when);
 /* Queues the work on the stream; SYMM_NCCL_SUCCESS or SYMM_NCCL_IN_PROGRESS. */

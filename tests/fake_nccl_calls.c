@@ -113,7 +113,7 @@ bool fake_nccl_has_device(void)
     return current(&context) == 0 && context;
 }
 
-static bool is_capturing(void *stream)
+bool fake_nccl_is_capturing(void *stream)
 {
     int (*ask)(void *, int *) =
         (int (*)(void *, int *))fake_nccl_driver("cuStreamIsCapturing");
@@ -131,7 +131,7 @@ int fake_nccl_launch(void *stream, struct fake_work *work)
 
     if (!fake_nccl_has_device())
         fake_nccl_die("an operation with no current device");
-    work->captured = is_capturing(stream);
+    work->captured = fake_nccl_is_capturing(stream);
     pthread_mutex_lock(&comm->lock);
     if (!work->captured) {
         atomic_fetch_add(&comm->flight, 1);

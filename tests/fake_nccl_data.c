@@ -73,6 +73,13 @@ static bool receive_piece(const struct fake_comm *comm, struct fake_box *box,
                       comm->rank, (unsigned long long)t->head.count, t->head.type,
                       t->peer, (unsigned long long)box->head.count, box->head.type,
                       box->head.call == t->head.call ? "the same" : "another");
+    if (box->head.registered != t->head.registered)
+        fake_nccl_die("rank %d receives %llu bytes in memory that is %sregistered, and "
+                      "rank %d sends them from memory that is %sregistered: NCCL would "
+                      "wait for ever",
+                      comm->rank, (unsigned long long)t->bytes,
+                      t->head.registered ? "" : "not ", t->peer,
+                      box->head.registered ? "" : "not ");
     if (bytes > 0)
         memcpy(t->at + t->done, box->data, bytes);
     t->done += bytes;

@@ -85,6 +85,37 @@ FAKE_API int ncclCommDeregister(void *given, void *handle)
     return 0;
 }
 
+static bool is_inside(const struct fake_piece *list, const char *at, size_t bytes)
+{
+    for (; list; list = list->next)
+        if (at >= list->at && at + bytes <= list->at + list->bytes)
+            return true;
+    return false;
+}
+
+static bool is_one_allocation(const char *at, size_t bytes)
+{
+    int (*find)(unsigned long long *, size_t *, unsigned long long) =
+        (int (*)(unsigned long long *, size_t *, unsigned long long))fake_nccl_driver(
+            "cuMemGetAddressRange_v2");
+    unsigned long long base;
+    size_t all;
+
+    return find(&base, &all, (uintptr_t)at) == 0 && (uintptr_t)at + bytes <= base + all;
+}
+
+bool fake_nccl_is_registered(const struct fake_comm *comm, const char *at, size_t bytes,
+                             bool captured)
+{
+    bool found;
+
+    pthread_mutex_lock(&fake_nccl_mutex);
+    found =
+        is_inside(comm->registered, at, bytes) || is_inside(comm->windows, at, bytes);
+    pthread_mutex_unlock(&fake_nccl_mutex);
+    return found || (captured && is_one_allocation(at, bytes));
+}
+
 /* Waits for the peers' registration with the same number. */
 static void meet_window(struct fake_comm *comm, size_t bytes)
 {

@@ -138,6 +138,7 @@ static int one_sided(void *given, bool sends, const void *at, size_t count, int 
 {
     const char *symbol = sends ? "ncclSend" : "ncclRecv";
     struct fake_comm *comm = fake_nccl_use_ready(given, symbol);
+    struct fake_transfer t = transfer(sends, peer, at, count, type, "p2p");
     struct fake_work *work;
 
     if (peer < 0 || peer >= comm->size)
@@ -145,7 +146,10 @@ static int one_sided(void *given, bool sends, const void *at, size_t count, int 
     if (fake_nccl_named("FAKE_NCCL_FAIL", symbol, comm->rank))
         return SYSTEM_ERROR;
     work = work_of(comm, stream, symbol);
-    fake_work_add(work, transfer(sends, peer, at, count, type, "p2p"));
+    if (t.bytes > FAKE_LL_BYTES && peer != comm->rank)
+        t.head.registered = fake_nccl_is_registered(comm, t.at, t.bytes,
+                                                    fake_nccl_is_capturing(stream));
+    fake_work_add(work, t);
     check_apart(work);
     return fake_nccl_depth > 0 ? 0 : launch(comm, symbol, stream, work);
 }
@@ -195,6 +199,20 @@ static void stage(struct fake_work *work, void *out, size_t count, int type, int
                                      count, type, symbol));
 }
 
+/* Collectives with much data go without a copy, too, if both arrays allow it. */
+static void mark(struct fake_work *work, const void *in, size_t in_bytes,
+                 const void *out, size_t out_bytes, void *stream)
+{
+    const bool captured = fake_nccl_is_capturing(stream);
+    const bool registered =
+        in_bytes + out_bytes > 2 * FAKE_LL_BYTES &&
+        (!in || fake_nccl_is_registered(work->comm, in, in_bytes, captured)) &&
+        fake_nccl_is_registered(work->comm, out, out_bytes, captured);
+
+    for (int i = 0; i < work->count; i++)
+        work->transfers[i].head.registered = registered;
+}
+
 static int end_collective(struct fake_work *work, const char *symbol, void *stream)
 {
     if (!fake_nccl_named("FAKE_NCCL_FAIL", symbol, work->comm->rank))
@@ -214,6 +232,7 @@ FAKE_API int ncclAllReduce(const void *in, void *out, size_t count, int type, in
     stage(work, out, count, type, op, symbol);
     for (int r = 0; r < work->comm->size; r++)
         fake_work_add(work, transfer(true, r, in, count, type, symbol));
+    mark(work, in, count * size_of(type), out, count * size_of(type), stream);
     return end_collective(work, symbol, stream);
 }
 
@@ -232,6 +251,8 @@ FAKE_API int ncclReduceScatter(const void *in, void *out, size_t count, int type
                       transfer(true, r,
                                (const char *)in + (size_t)r * count * size_of(type),
                                count, type, symbol));
+    mark(work, in, (size_t)work->comm->size * count * size_of(type), out,
+         count * size_of(type), stream);
     return end_collective(work, symbol, stream);
 }
 
@@ -250,6 +271,8 @@ FAKE_API int ncclAllGather(const void *in, void *out, size_t count, int type,
         fake_work_add(work, transfer(true, r, in, count, type, symbol));
         fake_work_add(work, transfer(false, r, block, count, type, symbol));
     }
+    mark(work, in, count * size_of(type), out,
+         (size_t)work->comm->size * count * size_of(type), stream);
     return end_collective(work, symbol, stream);
 }
 
@@ -264,5 +287,6 @@ FAKE_API int ncclBroadcast(const void *in, void *out, size_t count, int type, in
     for (int r = 0; r < work->comm->size && work->comm->rank == root; r++)
         fake_work_add(work, transfer(true, r, in, count, type, symbol));
     fake_work_add(work, transfer(false, root, out, count, type, symbol));
+    mark(work, NULL, 0, out, count * size_of(type), stream);
     return end_collective(work, symbol, stream);
 }

@@ -208,19 +208,19 @@ static int windows(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-static const char *const no_registration[] = {"SYMM_NCCL_REGISTER=0", NULL};
-static const char *const refusing[] = {"FAKE_NCCL_FAIL=ncclCommRegister", NULL};
+static const char *const registering[] = {"SYMM_NCCL_REGISTER=1", NULL};
+static const char *const refusing[] = {"SYMM_NCCL_REGISTER=1",
+                                       "FAKE_NCCL_FAIL=ncclCommRegister", NULL};
 static const char *const with_windows[] = {"SYMM_NCCL_WINDOW=1", NULL};
-static const char *const no_windows[] = {"SYMM_NCCL_WINDOW=1", "SYMM_NCCL_REGISTER=0",
-                                         "FAKE_NCCL_FAIL=ncclCommWindowRegister@1",
-                                         NULL};
+static const char *const no_windows[] = {
+    "SYMM_NCCL_WINDOW=1", "FAKE_NCCL_FAIL=ncclCommWindowRegister@1", NULL};
 
 static void test_memory(void **state)
 {
     (void)state;
-    assert_int_equal(engine_run(segments, 2, HARNESS_PROCESSES, NULL, NULL, 0), 0);
-    assert_int_equal(
-        engine_run(nothing, 2, HARNESS_PROCESSES, NULL, no_registration, 0), 0);
+    assert_int_equal(engine_run(segments, 2, HARNESS_PROCESSES, NULL, registering, 0),
+                     0);
+    assert_int_equal(engine_run(nothing, 2, HARNESS_PROCESSES, NULL, NULL, 0), 0);
     assert_int_equal(engine_run(nothing, 2, HARNESS_PROCESSES, NULL, refusing, 0), 0);
 }
 

@@ -29,7 +29,7 @@
       "what moves data that symmetric memory does not reach: auto, none, nccl, mpi, "  \
       "or the path of a plug-in")                                                      \
     X(NCCL_LIB, STRING, "libnccl.so.2", "NCCL's library, a name or a path")            \
-    X(NCCL_REGISTER, INTEGER, "1", "0: symmetric memory is not registered with NCCL")  \
+    X(NCCL_REGISTER, INTEGER, "0", "1: symmetric memory is registered with NCCL")      \
     X(NCCL_WINDOW, INTEGER, "0",                                                       \
       "1: a rendezvous makes symmetric memory a window of NCCL")                       \
     X(P2P_PAIRS, INTEGER, "0",                                                         \
