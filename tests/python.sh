@@ -7,6 +7,7 @@
 #                                    installs what the tests need (numpy, pytest, pdoc, JAX, torch),
 #                                    and runs them. The package's reference goes to BUILD/python-api
 #   tests/python.sh install BUILD    only installs; what fails is tried again by the tests' run
+#   tests/python.sh compile BUILD    installs, and compiles what the tests need; likewise
 #
 # The environment is kept in $SYMM_PYTHON_VENV (BUILD/venv), so a second run installs nothing.
 # The last line is "python: N passed, N failed, N skipped". Without network to the package index,
@@ -18,12 +19,13 @@ set -u
 export LC_ALL=C PIP_DISABLE_PIP_VERSION_CHECK=1
 exec </dev/null
 root=$(cd "$(dirname "$0")/.." && pwd)
-only_install=0
-if [ "${1-}" = install ]; then
-    only_install=1
+only=''
+case ${1-} in install | compile)
+    only=$1
     shift
-fi
-build=$(cd "${1:?usage: tests/python.sh [install] BUILD}" && pwd) || exit 1
+    ;;
+esac
+build=$(cd "${1:?usage: tests/python.sh [install | compile] BUILD}" && pwd) || exit 1
 venv=${SYMM_PYTHON_VENV:-$build/venv}
 jax=jax==0.10.2
 torch=torch==2.11.0
@@ -40,15 +42,6 @@ skip() {
     skipped=$((skipped + 1))
     finish
 }
-# test_with NAME PYTEST-ARGUMENT...
-test_with() {
-    local report=$build/python-$1.xml
-    shift
-    rm -f "$report"
-    "$venv/bin/python" -m pytest -q --no-header --junitxml "$report" "$@"
-    add_report "$report"
-}
-
 # Adds a junit report of pytest to the sums; without one the run counts as failed.
 add_report() {
     local numbers
@@ -111,7 +104,7 @@ has_torch() {
         { install --no-deps "$torch" && install filelock typing-extensions sympy networkx jinja2 \
             fsspec expecttest; }
 }
-if [ "$only_install" = 1 ]; then
+if [ "$only" = install ]; then
     has_jax
     has_torch
     exit
@@ -125,31 +118,37 @@ if ! cmake -S "$root" -B "$build" -DSYMM_PYTHON=ON -DPython_EXECUTABLE="$venv/bi
     failed=1
     finish
 fi
-export PYTHONPATH=$build/python
+export PYTHONPATH=$build/python SYMM_TORCH_CACHE=$venv/cache SYMM_PYTHON_API=$build/python-api
 
-say "testing the core package"
-rm -rf "$build/python-api"
-export SYMM_TORCH_CACHE=$venv/cache SYMM_PYTHON_API=$build/python-api
-test_with core "$root"/tests/python/test_*.py
-
+tests=("$root"/tests/python/test_*.py)
 if has_jax; then
-    say "testing the package for JAX"
-    test_with jax "$root/tests/python/jax"
+    tests+=("$root/tests/python/jax")
 else
     say "JAX could not be installed: $(tail -n 1 "$build/pip.log")"
     skipped=$((skipped + 1))
 fi
+if has_torch; then
+    site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    make_stand_ins "$site/torch/lib" "$venv/stand-ins"
+    export LD_LIBRARY_PATH=$venv/stand-ins:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    if "$venv/bin/python" -c 'import torch' 2>"$build/torch.log"; then
+        tests+=("$root/tests/python/torch")
+        [ -z "$only" ] || "$venv/bin/python" -m symm.torch.build
+    else
+        say "torch cannot be imported here: $(tail -n 1 "$build/torch.log")"
+        skipped=$((skipped + 1))
+    fi
+else
+    say "torch could not be installed: $(tail -n 1 "$build/pip.log")"
+    skipped=$((skipped + 1))
+fi
+[ -z "$only" ] || exit 0
 
-has_torch || skip "torch could not be installed: $(tail -n 1 "$build/pip.log")"
-site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-make_stand_ins "$site/torch/lib" "$venv/stand-ins"
-export LD_LIBRARY_PATH=$venv/stand-ins:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-"$venv/bin/python" -c 'import torch' 2>"$build/torch.log" ||
-    skip "torch cannot be imported here: $(tail -n 1 "$build/torch.log")"
-
-say "testing the package for torch"
-# A job of two ranks leaves the cores idle for half of the time: two jobs at once. The longest
-# first (test_suite).
-test_with torch -n 2 --dist worksteal "$root"/tests/python/torch/test_{suite,backend}.py \
-    "$root/tests/python/torch"
+say "testing the package"
+report=$build/python.xml
+rm -rf "$report" "$build/python-api"
+# A job of two ranks leaves the cores idle for half of the time: three jobs at once.
+"$venv/bin/python" -m pytest -q --no-header --junitxml "$report" -n 3 --dist load \
+    --maxschedchunk 1 "${tests[@]}"
+add_report "$report"
 finish

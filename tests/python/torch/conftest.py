@@ -14,6 +14,14 @@ import pytest
 import symm
 
 HERE = Path(__file__).parent
+# They take 10 seconds or more, and come first, so that no process is left alone with one.
+LONGEST = ("test_suite", "test_collectives_equal_gloo", "test_job", "test_right",
+           "test_histories_differ")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONGEST.index(item.originalname)
+               if item.originalname in LONGEST else len(LONGEST))
 
 
 def write_program(folder, source):

@@ -91,19 +91,10 @@ def test_attach_says_why(monkeypatch, tmp_path):
         _allocator.attach()
 
 
-@pytest.mark.parametrize("action", [7, 8])
-def test_hook_releases(compile_hook, symmrun, fake_cuda, action):
-    """Events of the allocator: those that give memory back end the calls that use it, of all
-    teams; others do not."""
-    include = _allocator._cuda_include(torch)
-    if not include:
-        pytest.skip("needs a torch with CUDA, and CUDA's headers")
-    path = compile_hook(EVENTS, include)
-    done = symmrun(2, BEGIN + f"""
+RELEASES = BEGIN + """
 import ctypes, torch
-hook = ctypes.CDLL({str(path)!r})
+hook = ctypes.CDLL("PATH")
 hook.test_event.argtypes = [ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t]
-""" + """
 other = team.split(0)
 with team.capture(), other.capture():
     made = graph()
@@ -124,8 +115,19 @@ second.replay(stream)
 aborted(other, "rank 1 has released [")            # the other team's graph, too
 ctx.finalize()
 hook.test_event(ACTION, a.ptr, a.nbytes)           # no team is left
-""".replace("ACTION", str(action)) + END, **fake_cuda)
-    assert done.stdout.count("right") == 2, done.stdout + done.stderr
+""" + END
+
+
+def test_hook_releases(compile_hook, symmrun, fake_cuda):
+    """Events of the allocator: those that give memory back end the calls that use it, of all
+    teams; others do not."""
+    include = _allocator._cuda_include(torch)
+    if not include:
+        pytest.skip("needs a torch with CUDA, and CUDA's headers")
+    program = RELEASES.replace("PATH", str(compile_hook(EVENTS, include)))
+    for action in ("7", "8"):
+        done = symmrun(2, program.replace("ACTION", action), **fake_cuda)
+        assert done.stdout.count("right") == 2, action + done.stdout + done.stderr
 
 
 # ---- symm.torch.capture ------------------------------------------------------------------
