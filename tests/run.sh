@@ -37,7 +37,7 @@ case "${1-}" in
     ;;
 esac
 
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 ahead='' install=''
 
 # The tests of a report by what became of them: "passed skipped". The rest has failed.
 count() {
@@ -59,13 +59,14 @@ build_ahead() {
 }
 
 # A suite says how many half cores it keeps busy (tests/CMakeLists.txt): side by side, those of many
-# ranks take each other's time slices, and five times as long.
+# ranks take each other's time slices, and five times as long. But all suites wait for deadlines, too:
+# with as many as there are half cores a fifth of the time was idle, so there are half as many again.
 # run PRESET DIR TARGET [CTEST OPTION...]
 run() {
     local preset=$1 dir=$2 target=$3 report total good=0 bad none=0 ctest=() jobs
     shift 3
-    jobs=$((2 * $(nproc)))
-    [ "$preset" = release ] || wait # for build_ahead
+    jobs=$((3 * $(nproc)))
+    [ "$preset" = release ] || wait ${ahead:+"$ahead"}
     if ! setup_configure "$preset" "$dir"; then
         setup_say "$preset: could not be configured"
         failed=$((failed + 1))
@@ -77,6 +78,7 @@ run() {
     fi
     if [ "$preset" = release ] && [ "$quick" = 0 ]; then
         build_ahead >"$dir/ahead.log" 2>&1 &
+        ahead=$!
     fi
     ctest=(ctest --test-dir "$dir" "$@")
     report=$root/$dir/tests.xml
@@ -102,6 +104,7 @@ setup_nvcc
 if [ "$quick" = 0 ]; then # pip waits for the network most of the time
     mkdir -p build
     tests/python.sh install build >build/python-install.log 2>&1 &
+    install=$!
 fi
 # The machine code of sm_80 and sm_100, two thirds of nvcc's time, is built by whoever builds without
 # this script. Where no GPU will run them, nvcc optimizes only kernels of one file among those that have
@@ -118,6 +121,8 @@ setup_options=()
 some=(--tests-regex '^host_')
 [ "$long" = 1 ] || some+=(--label-exclude '^sanitize-long$')
 if [ "$quick" = 0 ]; then
+    wait ${install:+"$install"}
+    nice -n 19 tests/python.sh compile build >build/python-compile.log 2>&1 &
     run asan build-asan host_tests "${some[@]}"
     run tsan build-tsan host_tests "${some[@]}"
 fi
