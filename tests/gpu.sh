@@ -6,9 +6,9 @@
 #   tests/gpu.sh [--build DIR] [--calls N] [--log DIR] [--only REGEX]
 #
 # Runs the cuda_ suites with every number of ranks up to the number of GPUs, as processes and
-# as threads, and with NCCL as the engine; kills ranks in all phases of a job; replays the
-# shipped programs; runs the torture program under symmrun (N calls, default 100000), also
-# with up to 8 ranks that share the GPUs, and with planted bugs, which it must detect;
+# as threads; NCCL as the engine, by suites and with all sizes up to 64 MiB; kills ranks in all phases
+# of a job; replays the shipped programs; runs the torture program under symmrun (N calls, default
+# 100000), also with up to 8 ranks that share the GPUs, and with planted bugs, which it must detect;
 # all_reduce_norm of random shapes; gpu_fence; exchanges of a program's own kernels;
 # compute-sanitizer on small runs; PyTorch and Triton if python3 has them; PyTorch's own suite of
 # symmetric memory if SYMM_TORCH_SUITE is its file (tests/python/torch/symm_mem_suite.py says
@@ -80,10 +80,22 @@ for suite in "$build"/tests/test_cuda_* \
 done
 # Each of these makes many communicators of NCCL, which take their time. The kills are real:
 # the driver cleans up after processes whose kernels run.
-for suite in "$build"/tests/test_engine_nccl_{calls,p2p} "$build"/tests/test_driver_kill; do
+for suite in "$build"/tests/test_engine_nccl_{blocks,calls,p2p} "$build"/tests/test_driver_kill; do
     [ -x "$suite" ] && [ "$gpus" -gt 1 ] || continue
     check "$(basename "$suite")" 300 env SYMM_ENGINE=nccl "$suite"
 done
+# NCCL in place of the kernels, from 4 bytes to what it moves without a copy; and beside them.
+for n in $sizes; do
+    [ "$n" -gt 1 ] || continue
+    for operation in all_reduce reduce_scatter all_gather broadcast all_to_all; do
+        check "engine_${n}_$operation" 120 env SYMM_ENGINE=nccl "$bin/symm-perf" $operation \
+            --ranks "$n" --algorithm engine -T 10 -n 5 -w 1 -b 4 -e 64M -f 4
+        check "engine_${n}_${operation}_graph" 120 env SYMM_ENGINE=nccl "$bin/symm-perf" \
+            $operation --ranks "$n" --algorithm engine -T 10 -G 5 -n 3 -w 1 -b 4 -e 64M -f 4
+    done
+done
+[ "$gpus" = 1 ] || check regret 300 env SYMM_ENGINE=nccl "$bin/symm-perf" --regret -T 10 \
+    --ranks $((gpus < 4 ? gpus : 4))
 for n in $sizes; do
     for algorithm in '' $algorithms; do
         each=$calls

@@ -34,7 +34,8 @@ struct blocks {
 static int blocks_open(struct blocks *b, symm_ctx *ctx)
 {
     CHECK_ZERO(engine_open(&b->s, ctx));
-    CHECK_ZERO(driver_load(&b->d));
+    if (!device_real())
+        CHECK_ZERO(driver_load(&b->d));
     b->call = (symm_call){.size = sizeof(b->call),
                           .algorithm = "engine",
                           .stream = b->s.stream,
@@ -81,27 +82,37 @@ static int take(struct blocks *b, struct device_area *area, size_t count)
     return device_put(area, 0, area->bytes);
 }
 
+/* Ends the capture and launches what it has, once. */
+static int replay(struct blocks *b)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+
+    CHECK_CU(b->d.end_capture(b->s.stream, &graph));
+    CHECK_CU(b->d.instantiate(&exec, graph, 0));
+    CHECK_CU(b->d.graph_launch(exec, b->s.stream));
+    CHECK_OK(symm_stream_synchronize(b->s.ctx, b->s.stream, 0));
+    CHECK_CU(b->d.exec_destroy(exec));
+    CHECK_CU(b->d.graph_destroy(graph));
+    return 0;
+}
+
 static int exchange(struct blocks *b, struct device_area *in, struct device_area *out)
 {
     size_t bytes = in->bytes < out->bytes ? in->bytes : out->bytes;
     size_t count = bytes / sizeof(int32_t) / (size_t)b->s.n;
-    CUgraph graph;
-    CUgraphExec exec;
 
     CHECK_ZERO(give(b, in, count));
     CHECK_OK(symm_all_to_all(b->s.team, in->device, out->device, count, SYMM_INT32,
                              &b->call, NULL));
     CHECK_ZERO(take(b, out, count));
+    if (device_real()) /* the suite has no driver of its own there */
+        return 0;
     CHECK_CU(b->d.begin_capture(b->s.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     CHECK_OK(symm_all_to_all(b->s.team, in->device, out->device, count, SYMM_INT32,
                              &b->call, NULL));
-    CHECK_CU(b->d.end_capture(b->s.stream, &graph));
-    CHECK_CU(b->d.instantiate(&exec, graph, 0));
-    CHECK_CU(b->d.graph_launch(exec, b->s.stream));
-    CHECK_ZERO(take(b, out, count));
-    CHECK_CU(b->d.exec_destroy(exec));
-    CHECK_CU(b->d.graph_destroy(graph));
-    return 0;
+    CHECK_ZERO(replay(b));
+    return take(b, out, count);
 }
 
 static int symmetric(symm_ctx *ctx, void *arg)
@@ -133,23 +144,19 @@ static int pass_on(struct blocks *b, const struct device_area *in,
                                  .count = bytes,
                                  .dtype = SYMM_UINT8,
                                  .peer = previous}};
-    CUgraph graph;
-    CUgraphExec exec;
 
     memset(in->host, 1 + b->s.rank, bytes);
     CHECK_ZERO(device_put(in, 0, bytes));
     CHECK_OK(symm_p2p_batch(b->s.team, ops, 2, &b->call, NULL));
-    CHECK_CU(b->d.begin_capture(b->s.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-    CHECK_OK(symm_p2p_batch(b->s.team, ops, 2, &b->call, NULL));
-    CHECK_CU(b->d.end_capture(b->s.stream, &graph));
-    CHECK_CU(b->d.instantiate(&exec, graph, 0));
-    CHECK_CU(b->d.graph_launch(exec, b->s.stream));
+    if (!device_real()) {
+        CHECK_CU(b->d.begin_capture(b->s.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CHECK_OK(symm_p2p_batch(b->s.team, ops, 2, &b->call, NULL));
+        CHECK_ZERO(replay(b));
+    }
     CHECK_OK(symm_stream_synchronize(b->s.ctx, b->s.stream, 0));
     CHECK_ZERO(device_get(out, 0, bytes));
     for (size_t i = 0; i < bytes; i++)
         CHECK_MESSAGE(out->host[i] == 1 + previous, "byte %zu is %d", i, out->host[i]);
-    CHECK_CU(b->d.exec_destroy(exec));
-    CHECK_CU(b->d.graph_destroy(graph));
     return 0;
 }
 
@@ -225,8 +232,6 @@ int main(void)
                                        cmocka_unit_test(test_mixed),
                                        cmocka_unit_test(test_again)};
 
-    if (device_real()) /* the suite has no driver of its own there */
-        return 77;
     engine_suite();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
