@@ -485,6 +485,12 @@ static void emit_rank(struct symm_emit *emit, const struct symm_sight_ranks *ran
 bool symm__dump_torch(const char *folder, const struct symm_sight_ranks *ranks,
                       const struct dump_sequences *sequences)
 {
+    for (int i = 1; i < ranks->count; i++)
+        if (strcmp(ranks->rank[i].page->job, ranks->rank[0].page->job) != 0) {
+            fprintf(stderr, "symm-info: there are ranks of several jobs, and fr_trace "
+                            "takes one: --job JOB\n");
+            return false;
+        }
     if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
         fprintf(stderr, "symm-info: %s cannot be made: %s\n", folder, strerror(errno));
         return false;
@@ -495,11 +501,6 @@ bool symm__dump_torch(const char *folder, const struct symm_sight_ranks *ranks,
         char path[4096];
         int fd, error = 0;
 
-        if (strcmp(rank->page->job, ranks->rank[0].page->job) != 0) {
-            fprintf(stderr, "symm-info: there are ranks of several jobs, and fr_trace "
-                            "takes one: --job JOB\n");
-            return false;
-        }
         snprintf(path, sizeof(path), "%.4000s/rank%d", folder, rank->page->rank);
         fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         if (fd < 0)
