@@ -149,6 +149,17 @@ has "first difference: rank 1 in world at step 6: all_reduce 'layer 3' 16 float3
 has "all_reduce 'layer 2' 8 float32 sum"
 grep -qE '^\* +6 ' "$folder/out" || fail 'the difference is not marked'
 
+# symmrun shows them at the end of a job that has failed, of this job alone.
+SYMM_DUMP=$folder/differ SYMM_TIMEOUT=20 "$bin/symmrun" -n 4 --timeout 2 --grace 1 -- \
+    "$bin/sight_program" differ >"$folder/out" 2>&1
+grep -q 'symmrun: the last calls of the ranks' "$folder/out" || fail 'symmrun shows no calls'
+has "first difference: rank 1 in world at step 6: all_reduce 'layer 3' 16 float32 sum, where rank 0"
+newest=$(ls -t "$folder/differ" | head -n 1)
+rm "$folder/differ/${newest%.rank*}".rank?.json
+[ "$(ls "$folder/differ" | wc -l)" = 4 ] || fail 'not the first job alone is left'
+SYMM_DUMP=$folder/differ "$bin/symmrun" -n 1 -- false >"$folder/out" 2>&1
+grep -q 'the last calls' "$folder/out" && fail 'symmrun shows calls of another job'
+
 failing behind 1 3
 grep -qE 'did not arrive at .*layer 2.*; see .*/behind/.*\.rank[023]\.json' "$folder/out" ||
     fail 'the error does not end with the file'

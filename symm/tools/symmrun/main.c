@@ -360,5 +360,7 @@ int main(int argc, char **argv)
         symmrun_nodes_failed(run.nodes, status);
     if (!finish(&run) && status == 0)
         status = 1;
+    if (status != 0)
+        symmrun_calls_show(&run.job);
     return status;
 }

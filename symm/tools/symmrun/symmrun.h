@@ -177,6 +177,11 @@ struct symmrun_failure {
 /* Forks; out and err become the child's streams and stay open here. -1: errno. */
 pid_t symmrun_spawn(const struct symmrun_job *job, int rank, int out, int err);
 
+/* ---- After the job: calls.c ------------------------------------------------------ */
+
+/* Compares, on stderr, the calls that the ranks of a failed job left in SYMM_DUMP. */
+void symmrun_calls_show(const struct symmrun_job *job);
+
 /* ---- The running job: watch.c ---------------------------------------------------- */
 
 enum symmrun_phase {
