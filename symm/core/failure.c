@@ -16,16 +16,23 @@
 #define LOOK_SECONDS 0.001 /* between two polls of other hosts */
 
 /* Sets the thread's error: what the team failed with, and the file to which this rank has written
- * its last calls. Peers get the first part alone: they have files of their own. */
+ * its last calls, or how to get one. Peers get the first part alone: they have files of their own. */
 static symm_status fail_as(const symm_team *team, symm_status status)
 {
     const char *file = symm__sight_saved(team->ctx->sight);
     char sentence[SYMM_ERROR_BYTES];
+    int length = 0;
 
-    if (!file || (size_t)snprintf(sentence, sizeof(sentence), "%s; see %s",
-                                  team->failure, file) >= sizeof(sentence))
-        return symm__fail_quiet(status, team->failure);
-    return symm__fail_quiet(status, sentence);
+    if (file)
+        length =
+            snprintf(sentence, sizeof(sentence), "%s; see %s", team->failure, file);
+    else if (status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_MISMATCH)
+        length =
+            snprintf(sentence, sizeof(sentence),
+                     "%s; SYMM_DUMP=FOLDER keeps the ranks' last calls", team->failure);
+    return symm__fail_quiet(status, length > 0 && (size_t)length < sizeof(sentence)
+                                        ? sentence
+                                        : team->failure);
 }
 
 symm_status symm__team_failed(const symm_team *team)
