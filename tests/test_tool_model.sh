@@ -23,6 +23,21 @@ failed=0 searches=0 mutants=0
 quick=(cc -O0)
 ! command -v tcc >/dev/null || quick=(tcc)
 
+# What a model says it models must be there: names with an underscore, and files.
+for each in "$root"/tests/model/*.pml; do
+    sed -n '/^ \* Functions: /,/^ \*$/p' "$each" >head
+    [ -s head ] || { echo "FAILED: ${each##*/} names no functions" && failed=1; }
+    for name in $(grep -oE '[a-z0-9_/]*_[a-z0-9_]+(\.[ch])?' head | grep -v / | sort -u); do
+        grep -rqwF --include='*.[ch]' --include='*.cu*' -e "${name%.[ch]}" \
+            "$root"/{symm,kernels,include} && continue
+        echo "FAILED: ${each##*/} models $name, which is not there"
+        failed=1
+    done
+    for file in $(grep -oE '[a-z0-9_/]+/[a-z0-9_]+\.(c|h|cuh?)\b' head); do
+        [ -e "$root/$file" ] || { echo "FAILED: ${each##*/}: there is no $file" && failed=1; }
+    done
+done
+
 # search KIND WANTED OPTION...: WANTED is right or wrong. KIND: states, or cycles: is there one in
 # which nothing gets on? fair: the same, where every process that can go on does.
 # ORDER: in which order states of a mutant are explored; the same order in each run.

@@ -4,9 +4,10 @@
  * for Spin.
  *
  * Functions: symm_lamport and symm_ll (send, arrived, consumed), symm_packet_wait and the rules
- * (1) to (4) of kernels/cuda/packet.cuh; symm_round_open with symm_round_depend, _announce, _meet,
- * _trigger and the kernel's end of round.cuh; the fence between rounds of
- * symm_warp_exchange_reduce (warp_exchange.cuh).
+ * (1) to (4) of kernels/cuda/packet.cuh; symm_round_open with symm_round_depend,
+ * symm_round_announce, symm_round_meet, symm_round_trigger and the kernel's end of
+ * kernels/cuda/round.cuh; the fence between rounds of symm_warp_exchange_reduce of
+ * kernels/cuda/warp_exchange.cuh.
  *
  * Two ranks make CALLS calls of ROUNDS rounds each; every round each rank (with ROOT: rank 0)
  * sends a packet into the peer's slot `round % SLOTS`, waits for one in its own, and consumes it.

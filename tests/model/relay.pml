@@ -3,6 +3,8 @@
  * relay.pml - the rounds of a relayed broadcast (kernels/cuda/move_push.cu) as a model for
  * Spin: one block of each rank, CALLS calls in a row.
  *
+ * Functions: symm_broadcast_push_any with struct relay of kernels/cuda/move_push.cu.
+ *
  * Each call: the owners signal to the root that they have begun. In each of PARTS rounds the
  * root sends a part, waits for the owners' words of the previous round and arrives; an owner
  * waits for the root, acknowledges unless it is the last round, and relays the part. Then

@@ -3,6 +3,10 @@
  * rounds.pml - the signal round of kernels/host/round.h and symm/call/slow_wait.c as a model
  * for Spin.
  *
+ * Functions: round_arrive, round_await, round_await_all and round_all of kernels/host/round.h;
+ * symm__slow_wait with has_arrived, look_at, look_at_all, find_finished, report_mismatch and
+ * cancel_arrival of symm/call/slow_wait.c.
+ *
  * RANKS ranks make CALLS calls of one round each over SLOTS slots. At most DEATHS ranks die,
  * between any two steps; at most one rank makes one call with another tag; with TIMEOUTS a
  * wait may also time out while its condition is false. A store of data is two steps, so that

@@ -4,6 +4,10 @@
  * a model for Spin: three ranks, up to DEATHS of which die at any moment, and up to STOPS of which
  * stop. DEAD: those that have died before.
  *
+ * Functions: look, publish, is_decision, follows_others, decide, adopt, follow_view, propose,
+ * decide_proposal, try_proposal, give_up and step of symm/setup/shrink_hosts.c;
+ * symm__shrink_conclude of symm/setup/shrink_hosts_end.c.
+ *
  * Each rank has a cell, and a copy of each other cell, which is fetched at any time: from the rank
  * itself, from another one that lives and has it, or, after a death, from what was under way to it.
  * Deaths become known to each rank at any time. LATE: ranks need not come at once, and after a

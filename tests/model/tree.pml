@@ -3,6 +3,12 @@
  * tree.pml - an exchange among hosts (symm/relay/ledger.h) as a model for Spin: a chain of three
  * hosts, 0 the root, each with a leader and a relay.
  *
+ * Functions: take_part, take_up, take_have, take_verdict and take_give_up of
+ * symm/relay/ledger_take.c; symm__ledger_send_up, symm__ledger_send_have, symm__ledger_advance,
+ * symm__ledger_tell, symm__ledger_finish and symm__ledger_give_up of symm/relay/ledger_step.c;
+ * symm__ledger_resend, ask_root, must_fail, symm__ledger_host_gone and symm__ledger_cut of
+ * symm/relay/ledger_tick.c; symm__ledger_know of symm/relay/ledger_outcome.c.
+ *
  * PART goes from a leader to its relay, UP to the host above, ALL down, HAVE up, GO down. A leader
  * may give up instead: GIVE_UP goes to the root, which decides FAIL. At most CUTS times the
  * connection of a host to the one above is lost with all that is under way in it, and made again:
