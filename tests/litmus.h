@@ -41,8 +41,9 @@ struct litmus_count {
     long executions, found; /* found: those with the outcome */
 };
 
-/* Counts the executions that C11 allows. weak: the event whose ordering is weakened to relaxed;
- * -1: none. */
+/* What an ordering is weakened to: seq_cst to acquire and release, others to relaxed. */
+enum order litmus_weaker(enum order order);
+/* Counts the executions that C11 allows. weak: the event whose ordering is weakened; -1: none. */
 struct litmus_count litmus_search(const struct litmus *test, int weak);
 
 /* How often the outcome is seen. rounds: becomes the number that were run. */

@@ -69,6 +69,8 @@ static int load(const int *at, enum order order)
         return *at;
     case RELAXED:
         return __atomic_load_n(at, __ATOMIC_RELAXED);
+    case SEQ_CST:
+        return __atomic_load_n(at, __ATOMIC_SEQ_CST);
     default:
         return __atomic_load_n(at, __ATOMIC_ACQUIRE);
     }
@@ -82,6 +84,9 @@ static void store(int *at, int value, enum order order)
         break;
     case RELAXED:
         __atomic_store_n(at, value, __ATOMIC_RELAXED);
+        break;
+    case SEQ_CST:
+        __atomic_store_n(at, value, __ATOMIC_SEQ_CST);
         break;
     default:
         __atomic_store_n(at, value, __ATOMIC_RELEASE);
@@ -102,6 +107,8 @@ static int swap(int *at, int value, enum order order)
         return __atomic_exchange_n(at, value, __ATOMIC_RELAXED);
     case ACQUIRE:
         return __atomic_exchange_n(at, value, __ATOMIC_ACQUIRE);
+    case SEQ_CST:
+        return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);
     default:
         return __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL);
     }
@@ -243,7 +250,7 @@ long litmus_run(const struct litmus *test, int weak, long *rounds)
         *rounds = *rounds > 400000 ? 100000 : *rounds / 4;
     s->rounds = *rounds = (*rounds + BATCH - 1) / BATCH * BATCH;
     if (weak >= 0)
-        s->test.events[weak].order = RELAXED;
+        s->test.events[weak].order = litmus_weaker(s->test.events[weak].order);
     for (int t = 0; t < s->threads; t++) {
         runner[t] = (struct runner){s, t};
         assert_int_equal(pthread_create(&thread[t], NULL, run_rounds, &runner[t]), 0);

@@ -2,9 +2,9 @@
 /*
  * litmus_search.c - all executions of a litmus test: each read with each write that it may read
  * from, each order of the writes to a location, and of these the ones that the axioms of C11 allow
- * (happens before without a cycle, coherence, atomicity of read-modify-writes; not the ones for
- * seq_cst, which no ordering here uses, and none against values out of thin air, so that more is
- * allowed than a compiler does).
+ * (happens before without a cycle, coherence, atomicity of read-modify-writes; for seq_cst accesses
+ * one order of all that is consistent with both, as C++20 states it, but nothing for such fences;
+ * none against values out of thin air, so that more is allowed than a compiler does).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,12 +43,12 @@ static bool updates(const struct event *e)
 
 static bool releases(const struct event *e)
 {
-    return e->order == RELEASE || e->order == ACQ_REL;
+    return e->order == RELEASE || e->order == ACQ_REL || e->order == SEQ_CST;
 }
 
 static bool acquires(const struct event *e)
 {
-    return e->order == ACQUIRE || e->order == ACQ_REL;
+    return e->order == ACQUIRE || e->order == ACQ_REL || e->order == SEQ_CST;
 }
 
 static bool earlier(const struct run *r, int a, int b) /* in one thread's program */
@@ -158,6 +158,41 @@ static bool coherent(const struct run *r)
     return true;
 }
 
+/* Is one access to a location before the other one, by the order of its writes? */
+static bool coherence_before(const struct run *r, int a, int b)
+{
+    const struct event *x = &r->e[a], *y = &r->e[b];
+    const int from = writes(x) ? r->at[a] : r->at[r->reads_from[a]];
+
+    if (x->place != y->place)
+        return false;
+    if (writes(y))
+        return from < r->at[b];
+    return writes(x) ? from <= r->at[r->reads_from[b]] : from < r->at[r->reads_from[b]];
+}
+
+/* Is there one order of all seq_cst accesses, consistent with what happens before what and with
+ * coherence? */
+static bool sequential(const struct run *r)
+{
+    bool next[MOST][MOST] = {{false}};
+
+    for (int a = 0; a < r->count; a++)
+        for (int b = 0; b < r->count; b++)
+            next[a][b] = a != b && r->e[a].order == SEQ_CST &&
+                         r->e[b].order == SEQ_CST && r->e[a].kind != FENCE &&
+                         r->e[b].kind != FENCE &&
+                         (r->before[a][b] || coherence_before(r, a, b));
+    for (int k = 0; k < r->count; k++)
+        for (int a = 0; a < r->count; a++)
+            for (int b = 0; b < r->count; b++)
+                next[a][b] |= next[a][k] && next[k][b];
+    for (int a = 0; a < r->count; a++)
+        if (next[a][a])
+            return false;
+    return true;
+}
+
 static bool races(const struct run *r)
 {
     for (int a = 0; a < r->count; a++)
@@ -179,7 +214,7 @@ static void judge(struct run *r)
 
     while (initial > 0 && r->e[initial - 1].thread >= 0)
         initial--;
-    if (!order_events(r) || !coherent(r))
+    if (!order_events(r) || !coherent(r) || !sequential(r))
         return;
     for (int i = 0; i < r->count; i++) {
         if (!reads(&r->e[i]))
@@ -236,6 +271,11 @@ static void choose_writes(struct run *r, int read)
     }
 }
 
+enum order litmus_weaker(enum order order)
+{
+    return order == SEQ_CST ? ACQ_REL : RELAXED;
+}
+
 struct litmus_count litmus_search(const struct litmus *test, int weak)
 {
     struct run r = {.forbidden = test->forbidden};
@@ -246,7 +286,7 @@ struct litmus_count litmus_search(const struct litmus *test, int weak)
         assert_true(r.count < MOST);
         r.e[r.count] = test->events[i];
         if (i == weak)
-            r.e[r.count].order = RELAXED;
+            r.e[r.count].order = litmus_weaker(r.e[r.count].order);
         r.count++;
     }
     choose_writes(&r, 0);
