@@ -119,6 +119,14 @@ explore wrong -DRANKS=3 -DNO_ENTRY
 explore wrong -DRANKS=3 -DPARTS=3 -DNO_LAG
 explore wrong -DRANKS=3 -DNO_EXIT
 
+begin channels
+explore right
+explore right -DRANKS=3 -DCALLS=1
+explore_long right -DCALLS=3
+for mutant in KEY_FIRST NO_RECHECK NO_RESTORE NO_DONE ONE_LOOK FORGET; do
+    explore wrong "-D$mutant"
+done
+
 begin tree
 explore right -DGIVE_UPS=0
 explore right -DDEATHS=0
