@@ -9,7 +9,7 @@
 # as threads; NCCL as the engine, by suites and with all sizes up to 64 MiB; kills ranks in all phases
 # of a job; replays the shipped programs; runs the torture program under symmrun (N calls, default
 # 100000), also with up to 8 ranks that share the GPUs, and with planted bugs, which it must detect;
-# all_reduce_norm of random shapes; gpu_fence; exchanges of a program's own kernels;
+# all_reduce_norm of random shapes; gpu_fence; exchanges of a program's own kernels; traces;
 # compute-sanitizer on small runs; PyTorch and Triton if python3 has them; PyTorch's own suite of
 # symmetric memory if SYMM_TORCH_SUITE is its file (tests/python/torch/symm_mem_suite.py says
 # which). DIR must hold a build for this machine (default build). --only runs the checks whose names
@@ -96,6 +96,9 @@ for n in $sizes; do
 done
 [ "$gpus" = 1 ] || check regret 300 env SYMM_ENGINE=nccl "$bin/symm-perf" --regret -T 10 \
     --ranks $((gpus < 4 ? gpus : 4))
+for n in $sizes; do
+    check "trace_$n" 120 tests/gpu_trace.sh "$bin" "$n"
+done
 for n in $sizes; do
     for algorithm in '' $algorithms; do
         each=$calls
