@@ -58,6 +58,7 @@ symm_status symm__work_create(symm_ctx *ctx, bool running, symm_work **work)
     if (!w)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
     w->head.ctx = ctx;
+    w->head.life = symm__life_take(ctx);
     w->references = running ? 2 : 1;
     pthread_mutex_init(&w->lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -75,6 +76,7 @@ static void work_drop(struct host_work *work)
         return;
     pthread_cond_destroy(&work->completed);
     pthread_mutex_destroy(&work->lock);
+    symm__life_drop(work->head.life);
     free(work);
 }
 
@@ -138,15 +140,45 @@ static bool is_done(struct host_work *work)
     return done;
 }
 
+/* *over: the context was finalized, so the call is complete, and the handle alone is left. */
+static symm_status check(const symm_work *work, const char *function, bool *over)
+{
+    /* acquire: pairs with the release in symm_finalize */
+    const enum symm_life_end end = __atomic_load_n(&work->life->end, __ATOMIC_ACQUIRE);
+
+    *over = end != SYMM_LIVES;
+    if (end == SYMM_FINALIZED_FORKED)
+        return symm__fail(SYMM_ERR_FORKED,
+                          "%s: the call belongs to the parent of this process",
+                          function);
+    return *over ? SYMM_OK : symm__ctx_check_in(work->ctx, function);
+}
+
+/* The same, where the context is needed. */
+static symm_status check_lives(const symm_work *work, const char *function)
+{
+    bool over;
+    symm_status status = check(work, function, &over);
+
+    if (status == SYMM_OK && over)
+        status =
+            symm__fail(SYMM_ERR_INVALID,
+                       "%s: the context of this call was finalized; symm_work_query "
+                       "says how the call ended",
+                       function);
+    return status;
+}
+
 symm_status symm_work_query(symm_work *handle, bool *done)
 {
     struct host_work *work = host_work(handle);
     symm_status status;
+    bool over;
 
     if (!handle || !done)
         return symm__fail(SYMM_ERR_INVALID, "symm_work_query: work %p, done %p",
                           (void *)handle, (void *)done);
-    status = symm__ctx_check(handle->ctx);
+    status = check(handle, "symm_work_query", &over);
     if (status != SYMM_OK)
         return status;
     if (handle->device_ops)
@@ -177,14 +209,14 @@ symm_status symm_work_synchronize(symm_work *handle, double timeout)
 {
     struct host_work *work = host_work(handle);
     struct timespec until;
-    bool by_default = !(timeout > 0), late = false;
+    bool by_default = !(timeout > 0), late = false, over;
     double seconds = 0;
     symm_status status;
 
     if (!handle)
         return symm__fail_null("symm_work_synchronize", "work");
-    status = symm__ctx_check(handle->ctx);
-    if (status == SYMM_OK)
+    status = check(handle, "symm_work_synchronize", &over);
+    if (status == SYMM_OK && !over)
         status =
             symm__take_timeout(handle->ctx, "symm_work_synchronize", timeout, &seconds);
     if (status != SYMM_OK)
@@ -209,8 +241,9 @@ symm_status symm_work_synchronize(symm_work *handle, double timeout)
 const char *symm_work_error(symm_work *handle)
 {
     struct host_work *work = host_work(handle);
+    bool over;
 
-    if (!handle || symm__ctx_check(handle->ctx) != SYMM_OK)
+    if (!handle || check(handle, "symm_work_error", &over) != SYMM_OK)
         return "";
     if (handle->device_ops)
         return handle->device_ops->work_error(handle);
@@ -328,7 +361,7 @@ symm_status symm_work_then(symm_work *work, void *stream,
     if (!work || !fn)
         return symm__fail(SYMM_ERR_INVALID, "symm_work_then: %s is NULL",
                           work ? "fn" : "work");
-    status = symm__ctx_check(work->ctx);
+    status = check_lives(work, "symm_work_then");
     if (status != SYMM_OK)
         return status;
     if (symm__is_recorded(work->ctx)) /* before fn makes calls of its own */
@@ -340,10 +373,13 @@ symm_status symm_work_then(symm_work *work, void *stream,
 symm_status symm_work_wait(symm_work *work, void *stream)
 {
     symm_status status;
+    bool over;
 
     if (!work)
         return symm__fail(SYMM_ERR_INVALID, "symm_work_wait: work is NULL");
-    status = symm__ctx_check(work->ctx);
+    status = check(work, "symm_work_wait", &over);
+    if (status == SYMM_OK && over) /* nothing is left to wait for */
+        return symm_work_query(work, &over);
     if (status != SYMM_OK)
         return status;
     if (symm__is_recorded(work->ctx))
@@ -400,7 +436,7 @@ symm_status symm_work_notify(symm_work *work, void (*fn)(symm_status status, voi
 
     if (!work || !fn)
         return symm__fail_null("symm_work_notify", work ? "fn" : "work");
-    status = symm__ctx_check(work->ctx);
+    status = check_lives(work, "symm_work_notify");
     return status == SYMM_OK ? add(work, fn, arg, -1) : status;
 }
 
@@ -413,7 +449,7 @@ symm_status symm_work_fd(symm_work *work, int *fd)
 
     if (!work || !fd)
         return symm__fail_null("symm_work_fd", work ? "fd" : "work");
-    status = symm__ctx_check(work->ctx);
+    status = check_lives(work, "symm_work_fd");
     if (status != SYMM_OK)
         return status;
     given = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

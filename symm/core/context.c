@@ -3,6 +3,7 @@
 #include "core/context.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "util/status.h"
 
@@ -17,6 +18,19 @@ symm_status symm__ctx_check_in(const symm_ctx *ctx, const char *function)
             "call symm_init in the process that uses it",
             function, ctx->rank);
     return SYMM_OK;
+}
+
+struct symm_life *symm__life_take(const symm_ctx *ctx)
+{
+    __atomic_add_fetch(&ctx->life->references, 1, __ATOMIC_RELAXED);
+    return ctx->life;
+}
+
+void symm__life_drop(struct symm_life *life)
+{
+    /* acquire and release: the last holder sees all that the others did */
+    if (life && __atomic_sub_fetch(&life->references, 1, __ATOMIC_ACQ_REL) == 0)
+        free(life);
 }
 
 double symm__queue_limit(const symm_ctx *ctx, double timeout)

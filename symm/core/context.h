@@ -73,6 +73,16 @@ struct symm_room {
     int *everyone;                            /* [size]: 0, 1, 2, ... */
 };
 
+/* What a handle keeps of its context, which may end before it. */
+struct symm_life {
+    int references; /* atomic: the context's and one for each handle */
+    enum symm_life_end {
+        SYMM_LIVES,
+        SYMM_FINALIZED,
+        SYMM_FINALIZED_FORKED
+    } end; /* atomic */
+};
+
 struct symm_hook {
     int id;
     symm_trace_fn fn;
@@ -83,6 +93,7 @@ struct symm_ctx {
     const struct symm_backend_ops *ops;
     struct symm_backend *backend;
     const uint8_t *own_process; /* a page that reads 0 in a forked child */
+    struct symm_life *life;
     uint32_t default_busy;      /* a call on the NULL stream is running */
     uint32_t generation;        /* of cached calls */
     int rank, size;
@@ -216,6 +227,8 @@ static inline size_t symm__control_bytes(const symm_ctx *ctx)
 symm_status symm__ctx_check_in(const symm_ctx *ctx,
                                const char *function) SYMM_MUST_CHECK;
 #define symm__ctx_check(ctx) symm__ctx_check_in(ctx, __func__)
+struct symm_life *symm__life_take(const symm_ctx *ctx); /* a reference */
+void symm__life_drop(struct symm_life *life);           /* NULL: nothing */
 /* The place of one of the context's own streams; -1 of any other pointer. */
 int symm__stream_index(const symm_ctx *ctx, const void *stream);
 

@@ -56,7 +56,8 @@ struct symm_engine_call {
 
 /* What every handle begins with. */
 struct symm_work {
-    symm_ctx *ctx;
+    symm_ctx *ctx; /* not to be used once `life` has ended */
+    struct symm_life *life;
     const struct symm_device_ops *device_ops; /* NULL: a handle of the host backend */
     /* A recorder's: 1 + the call's stream, and the stream's events up to the call; 0: none */
     int record_stream;

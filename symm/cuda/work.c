@@ -31,6 +31,7 @@ static symm_status work_create(symm_ctx *ctx, struct symm_cuda_work **work)
     if (!w)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a work handle");
     w->head.ctx = ctx;
+    w->head.life = symm__life_take(ctx);
     w->head.device_ops = ctx->device_ops;
     w->result = -1;
     *work = w;
@@ -75,7 +76,7 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
     made->stream = (CUstream)stream;
     status = begin(launcher, made, result != NULL);
     if (status != SYMM_OK) {
-        free(made);
+        symm__cuda_work_free(made);
         return status;
     }
     if (result)
@@ -282,14 +283,16 @@ void symm__cuda_work_release(symm_work *handle)
     struct symm_cuda_work *work = symm__cuda_work_of(handle);
     struct symm_cuda_launcher *launcher = symm__cuda_work_launcher(work);
 
-    if (!launcher || symm__ctx_check(work->head.ctx) != SYMM_OK) {
-        free(work); /* complete, or in a forked child */
+    if (!launcher ||
+        __atomic_load_n(&work->head.life->end, __ATOMIC_ACQUIRE) != SYMM_LIVES ||
+        symm__ctx_check(work->head.ctx) != SYMM_OK) {
+        symm__cuda_work_free(work); /* complete, or in a forked child */
         return;
     }
     pthread_mutex_lock(&launcher->pool);
     work->released = true;
     if (!symm__cuda_work_launcher(work)) {
-        free(work); /* its team has ended meanwhile */
+        symm__cuda_work_free(work); /* its team has ended meanwhile */
     } else if (work->notifications) {
         /* detached when they are posted */
     } else if (work->captured || is_done(work)) {

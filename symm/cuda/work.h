@@ -12,6 +12,8 @@
 #ifndef SYMM_CUDA_WORK_H
 #define SYMM_CUDA_WORK_H
 
+#include <stdlib.h>
+
 #include "cuda/launcher.h"
 
 struct symm_cuda_work {
@@ -36,6 +38,13 @@ struct symm_cuda_work {
 static inline struct symm_cuda_work *symm__cuda_work_of(symm_work *work)
 {
     return (struct symm_cuda_work *)work; /* its first member */
+}
+
+/* Frees a handle that no list has. */
+static inline void symm__cuda_work_free(struct symm_cuda_work *work)
+{
+    symm__life_drop(work->head.life);
+    free(work);
 }
 
 /* ---- work_pool.c: all but refill with the pool's lock ------------------------------------ */

@@ -151,7 +151,7 @@ void symm__cuda_work_return(struct symm_cuda_work *work)
 void symm__cuda_work_leave(struct symm_cuda_work *work)
 {
     if (work->released)
-        free(work);
+        symm__cuda_work_free(work);
     else /* release: the owner may free it from here on */
         __atomic_store_n(&work->launcher, NULL, __ATOMIC_RELEASE);
 }

@@ -63,13 +63,23 @@ static symm_status own_process_create(symm_ctx *ctx)
         symm__log(SYMM_LOG_DEBUG, "no MADV_WIPEONFORK: use after fork is not detected");
     *at = 1;
     ctx->own_process = at;
+    ctx->life = malloc(sizeof(*ctx->life));
+    if (!ctx->life)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a context");
+    *ctx->life = (struct symm_life){.references = 1, .end = SYMM_LIVES};
     return SYMM_OK;
 }
 
-static void own_process_destroy(symm_ctx *ctx)
+static void own_process_destroy(symm_ctx *ctx, bool forked)
 {
     if (ctx->own_process)
         munmap((void *)(uintptr_t)ctx->own_process, (size_t)sysconf(_SC_PAGESIZE));
+    if (ctx->life)
+        /* release: pairs with the acquire of a handle's functions */
+        __atomic_store_n(&ctx->life->end,
+                         forked ? SYMM_FINALIZED_FORKED : SYMM_FINALIZED,
+                         __ATOMIC_RELEASE);
+    symm__life_drop(ctx->life);
 }
 
 static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops,
@@ -691,7 +701,7 @@ void symm_finalize(symm_ctx *ctx)
     symm__sight_close(ctx->sight);
     symm__places_close(ctx);
     free(ctx->hooks);
-    own_process_destroy(ctx);
+    own_process_destroy(ctx, forked);
     pthread_mutex_destroy(&ctx->registry);
     pthread_mutex_destroy(&ctx->creations);
     pthread_mutex_destroy(&ctx->lock);
