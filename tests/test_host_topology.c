@@ -340,6 +340,8 @@ static void test_bad_arguments(void **state)
     assert_int_equal(symm_bind_self(2, 2, where, sizeof(where)), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "local rank 2 among 2"));
     assert_string_equal(where, "as it was");
+    assert_int_equal(symm_bind_self(0, INT32_MAX, where, sizeof(where)),
+                     SYMM_ERR_INVALID); /* at once */
     assert_int_equal(symm_topology_write(1, "svg"), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "'text' and 'json'"));
     assert_int_equal(symm_topology_write(1, NULL), SYMM_ERR_INVALID);

@@ -26,6 +26,9 @@
 #include "util/options.h"
 #include "util/status.h"
 
+#define LOCAL_MOST                                                                     \
+    (1 << 20) /* ranks of a host; the time to share cores grows with them */
+
 /* ---- Groups ---------------------------------------------------------------------- */
 
 /* Group 0 is near no GPU; group g is near GPU g - 1 and the GPUs merged with it. */
@@ -296,11 +299,11 @@ symm_status symm__bind_share(const struct symm_topology *topology,
     struct symm_share made = {0};
     struct groups g;
 
-    if (size < 1 || rank < 0 || rank >= size)
+    if (size < 1 || size > LOCAL_MOST || rank < 0 || rank >= size)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_bind_self: no local rank %d among %d; ranks count from "
-                          "0",
-                          rank, size);
+                          "0, and a host has up to %d",
+                          rank, size, LOCAL_MOST);
     if (symm__topology_count(topology, SYMM_TOPOLOGY_CORE, true) == 0)
         return symm__fail(SYMM_ERR_SYSTEM,
                           "bind: none of the CPUs that local rank %d may run on is "
