@@ -366,7 +366,7 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
         ARGS_ROW(NULL, 'r', ARGS_INTEGER, &options->root, .high = 1 << 20),
         ARGS_ROW(NULL, 'G', ARGS_INTEGER, &options->graph, .high = 1e5),
         ARGS_ROW(NULL, 'J', ARGS_TEXT, &options->json),
-        ARGS_ROW(NULL, 'T', ARGS_NUMBER, &options->timeout, .high = 1e9,
+        ARGS_ROW(NULL, 'T', ARGS_NUMBER, &options->timeout, .high = 604800,
                  .words = "seconds"),
         ARGS_ROW("algorithm", 0, ARGS_TEXT, &options->algorithm),
         ARGS_ROW("backend", 0, ARGS_CHOICE, &options->backend, .words = "host, cuda"),
