@@ -30,6 +30,9 @@ enum lie {
     NULL_DEVICE,
     PROC_FOLDER,
     SILENT_FAIL,
+    BLANK_FAIL,
+    NUL_FAIL,
+    NUL_DATA,
     ESCAPE,
     NONE_AT_START,
     NONE_AT_SPLIT,
@@ -40,15 +43,19 @@ enum lie {
 static const struct {
     const char *step;
     symm_status status;
+    const char *says; /* beside the liar's rank */
 } expected[LIES] = {
-    {"the start of the job", SYMM_ERR_REFUSED},
-    {"the start of the job", SYMM_ERR_REFUSED},
-    {"the start of the job", SYMM_ERR_REFUSED},
-    {"the start of the job", SYMM_ERR_NOMEM},
-    {"the start of the job", SYMM_ERR_NOMEM},
-    {"the start of a team (world", SYMM_ERR_REFUSED},
-    {"the start of a team (team", SYMM_ERR_REFUSED},
-    {"rendezvous (world", SYMM_ERR_REFUSED},
+    {"the start of the job", SYMM_ERR_REFUSED, ""},
+    {"the start of the job", SYMM_ERR_REFUSED, ""},
+    {"the start of the job", SYMM_ERR_REFUSED, ""},
+    {"the start of the job", SYMM_ERR_NOMEM, "without its reason"},
+    {"the start of the job", SYMM_ERR_NOMEM, "without its reason"},
+    {"the start of the job", SYMM_ERR_NOMEM, "without its reason"},
+    {"the start of the job", SYMM_ERR_NOMEM, "without its reason"},
+    {"the start of the job", SYMM_ERR_NOMEM, "all is well"},
+    {"the start of a team (world", SYMM_ERR_REFUSED, "shares memory up to"},
+    {"the start of a team (team", SYMM_ERR_REFUSED, "shares memory up to"},
+    {"rendezvous (world", SYMM_ERR_REFUSED, "shares memory up to"},
 };
 
 static int lie = -1; /* what this rank lies about; -1: nothing */
@@ -63,8 +70,9 @@ static int other_fd(void)
 /* Changes copies of what goes out: head, body, descriptors. */
 static void change(struct symm_oob_head *head, struct iovec *body, int *fds, int *count)
 {
-    static char evil[] = "all is well\n\033[2K\033]0;owned\007";
-    static uint64_t words[3];
+    static char evil[] = "all is well\n\033[2K\033]0;owned\007", blank[] = "  \t\n ",
+                nul[] = "\0why";
+    static uint64_t words[5];
 
     if (lie <= PROC_FOLDER) {
         if (*count == 2)
@@ -76,12 +84,16 @@ static void change(struct symm_oob_head *head, struct iovec *body, int *fds, int
     *count = 0;
     head->fds_total = head->fds_here = 0;
     if (lie <= ESCAPE) {
-        head->kind = 3; /* FAIL */
+        head->kind = lie == NUL_DATA ? 1 : 3; /* FAIL, or a part that failed */
         head->status = SYMM_ERR_NOMEM;
-        *body = (struct iovec){evil, lie == ESCAPE ? sizeof(evil) - 1 : 0};
+        *body = lie == ESCAPE        ? (struct iovec){evil, sizeof(evil) - 1}
+                : lie == BLANK_FAIL  ? (struct iovec){blank, sizeof(blank) - 1}
+                : lie == SILENT_FAIL ? (struct iovec){evil, 0}
+                                     : (struct iovec){nul, sizeof(nul) - 1};
     } else {
-        memcpy(words, body->iov_base, sizeof(words)); /* digest, segments, registered */
-        words[1] = 0;
+        /* digest, segments, registered bytes, end, bytes of handles: no segment */
+        memcpy(words, body->iov_base, sizeof(words));
+        words[1] = words[2] = words[3] = words[4] = 0;
         *body = (struct iovec){words, sizeof(words)};
     }
     head->bytes_here = (uint32_t)body->iov_len;
@@ -157,6 +169,7 @@ static int body_lie(symm_ctx *ctx, void *arg)
     if (!liar) {
         CHECK_STATUS(status, expected[which].status);
         CHECK_ERROR("rank 2");
+        CHECK_ERROR(expected[which].says);
         for (const char *c = symm_last_error(); *c; c++)
             CHECK(*c >= ' ' && *c <= '~');
     }

@@ -363,10 +363,11 @@ static symm_status exchange_run(struct symm_oob_run *run, struct pollfd *polls)
 static symm_status exchange_brought(const struct symm_oob_run *run, int rank,
                                     symm_status status, const char *why, size_t bytes)
 {
-    char sentence[SYMM_ERROR_BYTES];
+    char sentence[SYMM_ERROR_BYTES], reason[SYMM_ERROR_BYTES];
 
-    (void)snprintf(sentence, sizeof(sentence), "rank %d failed in %s: %.*s", rank,
-                   run->exchange->what, (int)bytes, why);
+    (void)snprintf(reason, sizeof(reason), "%.*s", (int)bytes, why);
+    (void)snprintf(sentence, sizeof(sentence), "rank %d failed in %s: %s", rank,
+                   run->exchange->what, symm__reason(reason, sizeof(reason)));
     (void)symm__printable(sentence, sizeof(sentence));
     return symm__fail_quiet(status, sentence);
 }

@@ -338,8 +338,7 @@ static symm_status oob_relay(const struct symm_oob_run *run,
     memcpy(text, run->scratch, bytes);
     text[bytes] = '\0';
     (void)snprintf(told, sizeof(told), "rank %d reports: %s", peer->rank,
-                   bytes > 0 ? symm__printable(text, sizeof(text))
-                             : "a failure, without its reason");
+                   symm__reason(text, sizeof(text)));
     return symm__fail_quiet(symm__peer_status(head->status), told);
 }
 

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 void symm__one_line(char *text)
@@ -25,6 +26,14 @@ const char *symm__printable(char *text, size_t bytes)
         if (*c < ' ' || *c > '~')
             *c = '?';
     return text;
+}
+
+const char *symm__reason(char *text, size_t bytes)
+{
+    text[bytes - 1] = '\0';
+    if (text[strspn(text, " \t\r\n")] == '\0')
+        return "a failure, without its reason";
+    return symm__printable(text, bytes);
 }
 
 ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)

@@ -15,6 +15,9 @@ void symm__one_line(char *text);
 /* A peer's text, which may hold anything: ends it in its bytes (> 0), and makes all of it
  * printable ASCII. Returns it. */
 const char *symm__printable(char *text, size_t bytes);
+/* The same of the reason of a peer's failure; if nothing of it is to be seen, a sentence that says
+ * so. */
+const char *symm__reason(char *text, size_t bytes);
 /* Reads what fits of the file whose path the format gives; the text ends in a NUL, also
  * after an error. Returns its length, or -1: errno. */
 ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)
