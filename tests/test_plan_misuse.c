@@ -120,6 +120,36 @@ static void test_merging(void **state)
     assert_null(q);
 }
 
+/* Structs that no function has made: their arrays are whatever lies there. */
+static void test_foreign(void **state)
+{
+    static const size_t sizes[] = {0, 8, SIZE_MAX};
+    symm_plan_options options = {.size = sizeof(options)};
+    symm_program *p = program_with_buffer();
+    symm_program program;
+    symm_plan foreign, *none = NULL;
+    uint64_t hash;
+    size_t length;
+    char *text;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        memset(&foreign, 0xa5, sizeof(foreign));
+        memset(&program, 0xa5, sizeof(program));
+        foreign.size = program.size = sizes[i];
+        options.previous = &foreign;
+        INVALID("symm_plan_hash", symm_plan_hash(&foreign, &hash));
+        INVALID("symm_plan_run_hash", symm_plan_run_hash(&foreign, &hash));
+        INVALID("symm_plan_format", symm_plan_format(&foreign, &text, &length));
+        INVALID("symm_plan_format", symm_plan_write(&foreign, "/nowhere/x"));
+        INVALID("symm_plan_options.previous", symm_plan_make(p, &options, &none));
+        INVALID("symm_program_finish", symm_program_finish(&program));
+        INVALID("symm_program_finish", symm_plan_make(&program, NULL, &none));
+    }
+    assert_null(none);
+    symm_program_destroy(p);
+}
+
 static void test_plans(void **state)
 {
     symm_program *p = program_with_buffer();
@@ -226,9 +256,9 @@ static void test_costs_and_packing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),   cmocka_unit_test(test_merging),
-        cmocka_unit_test(test_plans),      cmocka_unit_test(test_costs_and_packing),
-        cmocka_unit_test(test_complaints),
+        cmocka_unit_test(test_programs),          cmocka_unit_test(test_merging),
+        cmocka_unit_test(test_foreign),           cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_costs_and_packing), cmocka_unit_test(test_complaints),
     };
 
     symm_log_sink(quiet, NULL);

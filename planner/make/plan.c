@@ -221,6 +221,11 @@ static symm_status check_options(const symm_plan_options *options)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_plan_options.time_limit: found %g, allowed: 0 or more",
                           options->time_limit);
+    if (options->previous && options->previous->size != sizeof(*options->previous))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_plan_options.previous: its size is %zu, this library's "
+                          "is %zu",
+                          options->previous->size, sizeof(*options->previous));
     if (options->previous && options->algorithm)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_plan_options: found previous and algorithm, allowed: "

@@ -67,12 +67,28 @@ static void put_run(struct json_out *out, const symm_plan *plan)
                      plan->program, plan->program_hash, plan->world);
 }
 
+/* A struct that no function of this library has made has no arrays to follow. */
+static symm_status check_size(const symm_plan *plan, const char *function)
+{
+    if (plan->size == sizeof(*plan))
+        return SYMM_OK;
+    return symm__fail(
+        SYMM_ERR_INVALID,
+        "%s: the plan's size is %zu, this library's is %zu; give one that "
+        "symm_plan_make, symm_plan_read or symm_plan_parse returned",
+        function, plan->size, sizeof(*plan));
+}
+
 symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
 {
     struct json_out out;
+    symm_status status;
 
     if (!plan || !hash)
         return symm__fail_null("symm_plan_run_hash", plan ? "hash" : "plan");
+    status = check_size(plan, "symm_plan_run_hash");
+    if (status != SYMM_OK)
+        return status;
     symm__json_hash_begin(&out);
     symm__json_put(&out, "{");
     put_run(&out, plan);
@@ -147,8 +163,11 @@ symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
 
     if (!plan || !hash)
         return symm__fail_null("symm_plan_hash", plan ? "hash" : "plan");
-    status = symm_plan_run_hash(plan, &run);
-    *hash = symm__plan_hash_over(plan, run);
+    status = check_size(plan, "symm_plan_hash");
+    if (status == SYMM_OK)
+        status = symm_plan_run_hash(plan, &run);
+    if (status == SYMM_OK)
+        *hash = symm__plan_hash_over(plan, run);
     return status;
 }
 
@@ -157,11 +176,15 @@ symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
 symm_status symm_plan_format(const symm_plan *plan, char **text, size_t *length)
 {
     struct json_out out = {.hashing = false};
+    symm_status status;
 
     if (!plan || !text || !length)
         return symm__fail_null("symm_plan_format", !plan   ? "plan"
                                                    : !text ? "text"
                                                            : "length");
+    status = check_size(plan, "symm_plan_format");
+    if (status != SYMM_OK)
+        return status;
     symm__json_line(&out, "{", " ");
     put_run(&out, plan);
     symm__json_line(&out, ",", " ");

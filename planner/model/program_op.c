@@ -414,6 +414,13 @@ symm_status symm_program_finish(symm_program *program)
 
     if (!program)
         return symm__fail_null("symm_program_finish", "program");
+    if (program->size != sizeof(*program))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_program_finish: the program's size is %zu, this library's "
+            "is %zu; give one that symm_program_create or "
+            "symm_program_read made",
+            program->size, sizeof(*program));
     if (program->order)
         return SYMM_OK;
     if (program->stream_count == 0) {
