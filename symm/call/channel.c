@@ -215,6 +215,9 @@ symm_status symm__call_copy(const symm_call *given, symm_call *call)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_call.channel is %d; it is a channel from 1 to %d, or 0",
                           call->channel, SYMM_CHANNELS);
+    if (status == SYMM_OK && call->numerics > SYMM_NUMERICS_RANK_ORDER)
+        return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
+                          call->numerics);
     return status == SYMM_OK ? symm__timeout_check(call->timeout) : status;
 }
 
