@@ -79,22 +79,27 @@ static symm_status check_size(const symm_plan *plan, const char *function)
         function, plan->size, sizeof(*plan));
 }
 
-symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
+static uint64_t run_hash_of(const symm_plan *plan)
 {
     struct json_out out;
+
+    symm__json_hash_begin(&out);
+    symm__json_put(&out, "{");
+    put_run(&out, plan);
+    symm__json_put(&out, "}");
+    return out.hash;
+}
+
+symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
+{
     symm_status status;
 
     if (!plan || !hash)
         return symm__fail_null("symm_plan_run_hash", plan ? "hash" : "plan");
     status = check_size(plan, "symm_plan_run_hash");
-    if (status != SYMM_OK)
-        return status;
-    symm__json_hash_begin(&out);
-    symm__json_put(&out, "{");
-    put_run(&out, plan);
-    symm__json_put(&out, "}");
-    *hash = out.hash;
-    return SYMM_OK;
+    if (status == SYMM_OK)
+        *hash = run_hash_of(plan);
+    return status;
 }
 
 /* ---- The proof --------------------------------------------------------------------- */
@@ -158,16 +163,13 @@ uint64_t symm__plan_hash_over(const symm_plan *plan, uint64_t run)
 
 symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
 {
-    uint64_t run = 0;
     symm_status status;
 
     if (!plan || !hash)
         return symm__fail_null("symm_plan_hash", plan ? "hash" : "plan");
     status = check_size(plan, "symm_plan_hash");
     if (status == SYMM_OK)
-        status = symm_plan_run_hash(plan, &run);
-    if (status == SYMM_OK)
-        *hash = symm__plan_hash_over(plan, run);
+        *hash = symm__plan_hash_over(plan, run_hash_of(plan));
     return status;
 }
 
