@@ -8,6 +8,7 @@
 #include "call/slow_wait.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
+#include "select/select.h"
 #include "util/abi.h"
 #include "util/status.h"
 
@@ -215,9 +216,8 @@ symm_status symm__call_copy(const symm_call *given, symm_call *call)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_call.channel is %d; it is a channel from 1 to %d, or 0",
                           call->channel, SYMM_CHANNELS);
-    if (status == SYMM_OK && call->numerics > SYMM_NUMERICS_RANK_ORDER)
-        return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
-                          call->numerics);
+    if (status == SYMM_OK)
+        status = symm__numerics_check(call->numerics);
     return status == SYMM_OK ? symm__timeout_check(call->timeout) : status;
 }
 

@@ -226,16 +226,24 @@ struct symm_estimate symm__estimate(const struct symm_select_query *q,
     return estimate;
 }
 
+symm_status symm__numerics_check(uint32_t numerics)
+{
+    if (numerics <= SYMM_NUMERICS_RANK_ORDER)
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
+                      numerics);
+}
+
 symm_status symm__choose(const struct symm_select_query *q,
                          struct symm_selection *answer)
 {
     const struct symm_cost_call call = as_cost_call(q);
     const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
+    symm_status status = symm__numerics_check(q->numerics);
     double us;
 
-    if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
-        return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
-                          q->numerics);
+    if (status != SYMM_OK)
+        return status;
     if (q->forced)
         return choose_forced(q, answer);
     symm__cost_curves(q->costs, &call, curves);
@@ -331,13 +339,13 @@ symm_status symm__choose_planned(const struct symm_select_query *q,
                                  struct symm_selection *answer, uint32_t *barriers,
                                  uint32_t *extra)
 {
-    if (q->numerics > SYMM_NUMERICS_RANK_ORDER)
-        return symm__fail(SYMM_ERR_INVALID, "numerics %u is none of SYMM_NUMERICS_...",
-                          q->numerics);
+    symm_status status = symm__numerics_check(q->numerics);
+
+    if (status != SYMM_OK)
+        return status;
     *answer = substitute(q, algorithm);
     if (by_size && !q->forced) {
-        symm_status status = answer_by_size(q, algorithm, answer);
-
+        status = answer_by_size(q, algorithm, answer);
         if (status != SYMM_OK)
             return status;
     }

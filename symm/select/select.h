@@ -56,6 +56,8 @@ struct symm_estimate {
     enum symm_algorithm next;
 };
 
+/* symm_call.numerics; SYMM_ERR_INVALID for a number that none of SYMM_NUMERICS_... has. */
+symm_status symm__numerics_check(uint32_t numerics) SYMM_MUST_CHECK;
 /*
  * The cheapest by the query's table, among those that can do the call and are in it; by
  * thresholds where the table has none of them. SYMM_ERR_INVALID for a forced algorithm that
