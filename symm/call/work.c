@@ -143,8 +143,7 @@ static bool is_done(struct host_work *work)
 /* *over: the context was finalized, so the call is complete, and the handle alone is left. */
 static symm_status check(const symm_work *work, const char *function, bool *over)
 {
-    /* acquire: pairs with the release in symm_finalize */
-    const enum symm_life_end end = __atomic_load_n(&work->life->end, __ATOMIC_ACQUIRE);
+    const enum symm_life_end end = symm__life_end(work->life);
 
     *over = end != SYMM_LIVES;
     if (end == SYMM_FINALIZED_FORKED)

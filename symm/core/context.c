@@ -2,9 +2,13 @@
 /* context.c - see context.h. */
 #include "core/context.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "util/log.h"
 #include "util/status.h"
 
 symm_status symm__ctx_check_in(const symm_ctx *ctx, const char *function)
@@ -18,6 +22,38 @@ symm_status symm__ctx_check_in(const symm_ctx *ctx, const char *function)
             "call symm_init in the process that uses it",
             function, ctx->rank);
     return SYMM_OK;
+}
+
+symm_status symm__ctx_life_open(symm_ctx *ctx)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *at =
+        mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (at == MAP_FAILED)
+        return symm__fail_errno(SYMM_ERR_NOMEM, errno,
+                                "mapping a page for the context");
+    if (madvise(at, page, MADV_WIPEONFORK) != 0)
+        symm__log(SYMM_LOG_DEBUG, "no MADV_WIPEONFORK: use after fork is not detected");
+    *at = 1;
+    ctx->own_process = at;
+    ctx->life = malloc(sizeof(*ctx->life));
+    if (!ctx->life)
+        return symm__fail(SYMM_ERR_NOMEM, "no memory for a context");
+    *ctx->life = (struct symm_life){.references = 1, .end = SYMM_LIVES};
+    return SYMM_OK;
+}
+
+void symm__ctx_life_close(symm_ctx *ctx, bool forked)
+{
+    if (ctx->own_process)
+        munmap((void *)(uintptr_t)ctx->own_process, (size_t)sysconf(_SC_PAGESIZE));
+    if (ctx->life)
+        /* release: pairs with the acquire in symm__life_end */
+        __atomic_store_n(&ctx->life->end,
+                         forked ? SYMM_FINALIZED_FORKED : SYMM_FINALIZED,
+                         __ATOMIC_RELEASE);
+    symm__life_drop(ctx->life);
 }
 
 struct symm_life *symm__life_take(const symm_ctx *ctx)

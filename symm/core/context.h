@@ -227,6 +227,14 @@ static inline size_t symm__control_bytes(const symm_ctx *ctx)
 symm_status symm__ctx_check_in(const symm_ctx *ctx,
                                const char *function) SYMM_MUST_CHECK;
 #define symm__ctx_check(ctx) symm__ctx_check_in(ctx, __func__)
+/* A page that a forked child sees as zero, so that the check costs one load, and ctx->life. */
+symm_status symm__ctx_life_open(symm_ctx *ctx) SYMM_MUST_CHECK;
+void symm__ctx_life_close(symm_ctx *ctx, bool forked); /* also after a failed open */
+static inline enum symm_life_end symm__life_end(const struct symm_life *life)
+{
+    /* acquire: pairs with the release in symm__ctx_life_close */
+    return __atomic_load_n(&life->end, __ATOMIC_ACQUIRE);
+}
 struct symm_life *symm__life_take(const symm_ctx *ctx); /* a reference */
 void symm__life_drop(struct symm_life *life);           /* NULL: nothing */
 /* The place of one of the context's own streams; -1 of any other pointer. */

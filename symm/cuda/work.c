@@ -283,8 +283,7 @@ void symm__cuda_work_release(symm_work *handle)
     struct symm_cuda_work *work = symm__cuda_work_of(handle);
     struct symm_cuda_launcher *launcher = symm__cuda_work_launcher(work);
 
-    if (!launcher ||
-        __atomic_load_n(&work->head.life->end, __ATOMIC_ACQUIRE) != SYMM_LIVES ||
+    if (!launcher || symm__life_end(work->head.life) != SYMM_LIVES ||
         symm__ctx_check(work->head.ctx) != SYMM_OK) {
         symm__cuda_work_free(work); /* complete, or in a forked child */
         return;

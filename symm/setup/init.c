@@ -49,39 +49,6 @@
 #define TELL_SECONDS                                                                   \
     1.0 /* for the ranks of a host to tell the other hosts of a failure */
 
-/* A page that a forked child sees as zero, so that the check costs one load. */
-static symm_status own_process_create(symm_ctx *ctx)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uint8_t *at =
-        mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (at == MAP_FAILED)
-        return symm__fail_errno(SYMM_ERR_NOMEM, errno,
-                                "mapping a page for the context");
-    if (madvise(at, page, MADV_WIPEONFORK) != 0)
-        symm__log(SYMM_LOG_DEBUG, "no MADV_WIPEONFORK: use after fork is not detected");
-    *at = 1;
-    ctx->own_process = at;
-    ctx->life = malloc(sizeof(*ctx->life));
-    if (!ctx->life)
-        return symm__fail(SYMM_ERR_NOMEM, "no memory for a context");
-    *ctx->life = (struct symm_life){.references = 1, .end = SYMM_LIVES};
-    return SYMM_OK;
-}
-
-static void own_process_destroy(symm_ctx *ctx, bool forked)
-{
-    if (ctx->own_process)
-        munmap((void *)(uintptr_t)ctx->own_process, (size_t)sysconf(_SC_PAGESIZE));
-    if (ctx->life)
-        /* release: pairs with the acquire of a handle's functions */
-        __atomic_store_n(&ctx->life->end,
-                         forked ? SYMM_FINALIZED_FORKED : SYMM_FINALIZED,
-                         __ATOMIC_RELEASE);
-    symm__life_drop(ctx->life);
-}
-
 static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops,
                                const char *why)
 {
@@ -547,7 +514,7 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     pthread_mutex_init(&c->creations, NULL);
     pthread_mutex_init(&c->registry, NULL);
     symm__notifier_open(&c->notifier);
-    status = own_process_create(c);
+    status = symm__ctx_life_open(c);
     if (status == SYMM_OK)
         status = symm__settings_job(c, config);
     if (status == SYMM_OK && c->job.size > SYMM_RANKS_MAX)
@@ -701,7 +668,7 @@ void symm_finalize(symm_ctx *ctx)
     symm__sight_close(ctx->sight);
     symm__places_close(ctx);
     free(ctx->hooks);
-    own_process_destroy(ctx, forked);
+    symm__ctx_life_close(ctx, forked);
     pthread_mutex_destroy(&ctx->registry);
     pthread_mutex_destroy(&ctx->creations);
     pthread_mutex_destroy(&ctx->lock);
