@@ -323,7 +323,7 @@ static void model_compare(const struct model *model, const struct symm_heap *hea
     assert_int_equal(symm__heap_top(heap), begin + top * UNIT);
 }
 
-/* One that is there is dropped, as after a commit that failed. */
+/* Makes an edge, or drops one that exists, as symm__memory_grow does when it cannot commit. */
 static void random_edge(struct model *model, struct symm_heap *heap, size_t begin,
                         size_t at)
 {
