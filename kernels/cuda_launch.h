@@ -213,10 +213,14 @@ static inline bool symm__cuda_common(symm_dtype dtype)
     return dtype == SYMM_FLOAT32 || dtype == SYMM_FLOAT16 || dtype == SYMM_BFLOAT16;
 }
 
-/* kernels/cuda/table.c. False: no kernel does that (kernel and shape are untouched). Pure. */
+/* kernels/cuda/table.c. False: no kernel does that (kernel and shape are untouched). With a grid that
+ * is cut (query->blocks) a push may get the kernel that stages. Pure. */
 bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
                             struct symm_cuda_kernel *kernel,
                             struct symm_cuda_shape *shape);
+/* How often that kernel fills its scratch and waits for the others to have read it: 1, if the call
+ * fits into it, or needs none; 0: no kernel does that. Pure. */
+uint64_t symm__cuda_kernel_rounds(const struct symm_cuda_query *query);
 /* size: of the team. */
 void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,
                          int processors, struct symm_cuda_kernel *kernel,

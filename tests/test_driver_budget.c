@@ -337,27 +337,33 @@ static void test_exclusive(void **state)
 
 /* ---- A kernel for every share -------------------------------------------------------- */
 
-/* A call that has a kernel has one of at most `blocks` blocks: the algorithm's own, or
- * copy_in's. */
+/* A call that has a kernel has one of at most `blocks` blocks: the algorithm's own, or copy_in's where
+ * that fills its scratch less often. */
 static void check_share(struct symm_cuda_query ask, uint32_t blocks)
 {
+    struct symm_cuda_query staged = ask;
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape alone, shape;
+    uint64_t rounds;
 
     if (!symm__cuda_kernel_find(&ask, &kernel, &alone))
         return;
+    rounds = symm__cuda_kernel_rounds(&ask);
+    assert_true(rounds > 0);
     ask.blocks = blocks;
-    if (!symm__cuda_kernel_find(&ask, &kernel, &shape)) {
-        assert_true(alone.blocks > blocks);
-        ask.algorithm = SYMM_ALGORITHM_COPY_IN;
-        assert_true(symm__cuda_kernel_find(&ask, &kernel, &shape));
-    }
+    assert_true(symm__cuda_kernel_find(&ask, &kernel, &shape));
     assert_in_range(shape.blocks, 1, blocks);
     assert_in_range(shape.threads, 32, 1024);
     if (alone.blocks <= blocks) {
         assert_int_equal(shape.blocks, alone.blocks);
         assert_int_equal(shape.threads, alone.threads);
     }
+    staged.algorithm = SYMM_ALGORITHM_COPY_IN;
+    staged.by_pointer = false;
+    if (symm__cuda_kernel_rounds(&staged) > rounds)
+        rounds = symm__cuda_kernel_rounds(&staged);
+    if (ask.kind != SYMM_KIND_ALL_REDUCE_NORM)
+        assert_in_range(symm__cuda_kernel_rounds(&ask), 1, rounds);
 }
 
 static void test_shares(void **state)

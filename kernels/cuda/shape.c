@@ -161,11 +161,14 @@ static bool shape_of_many(const struct symm_cuda_query *query,
 {
     const uint64_t packets = divide_up(query->bytes, PACKET);
     const uint64_t room = room_of(query, by);
-    const uint32_t blocks = whole_blocks(query);
-    uint32_t threads = SYMM_MANY_THREADS;
+    uint32_t threads = SYMM_MANY_THREADS, blocks = whole_blocks(query);
 
     while (threads > WARP && SYMM_MANY_AHEAD >= room / (threads * blocks))
         threads /= 2;
+    /* A call that fits with its whole grid has to fit with one that is cut. */
+    while (query->blocks > 0 && blocks > 1 &&
+           !in_two_slots(packets, threads * blocks, room))
+        blocks--;
     if (SYMM_MANY_AHEAD >= room / (threads * blocks) ||
         !in_two_slots(packets, threads * blocks, room))
         return false;
@@ -444,6 +447,39 @@ bool symm__cuda_shape(const struct symm_cuda_query *query,
     }
     *shape = (struct symm_cuda_shape){1, WARP, 0};
     return true;
+}
+
+/* As struct symm_split of pull.cuh: a slot is half of the stage. */
+static uint64_t stage_rounds(const struct symm_cuda_query *query, uint64_t rows)
+{
+    const uint64_t row = query->scratch.stage_bytes / (2 * PACKET) / rows;
+
+    return row > 0 ? divide_up(divide_up(query->bytes, PACKET), row) : 1;
+}
+
+uint64_t symm__cuda_shape_rounds(const struct symm_cuda_query *query,
+                                 const struct symm_cuda_division *by,
+                                 const struct symm_cuda_shape *shape)
+{
+    const bool gathers =
+        query->kind == SYMM_KIND_ALL_GATHER || query->kind == SYMM_KIND_BROADCAST;
+    const uint64_t size = (unsigned)query->size;
+    const uint64_t packets = divide_up(query->bytes, by->payload);
+
+    switch (by->split) {
+    case BY_EXCHANGE:
+    case BY_COLUMN:
+        return divide_up(packets, (uint64_t)WARP * shape->blocks);
+    case BY_TWO_SHOT:
+    case BY_COLUMN_TWO:
+        return divide_up(divide_up(packets, size),
+                         (uint64_t)shape->threads * shape->blocks);
+    case BY_STAGE:
+    case BY_COLUMN_STAGE:
+        return stage_rounds(query, gathers ? 1 : size);
+    default:
+        return 1;
+    }
 }
 
 void symm__cuda_shape_put(uint64_t bytes, int processors, struct symm_cuda_shape *shape)

@@ -42,6 +42,11 @@ struct symm_cuda_division {
 bool symm__cuda_shape(const struct symm_cuda_query *query,
                       const struct symm_cuda_division *by,
                       struct symm_cuda_shape *shape);
+/* How often the kernel with this shape fills its part of the scratch: 1, if the call fits into it,
+ * or needs none. Kernels of two rounds at most, which begin the second one early, count as 1. */
+uint64_t symm__cuda_shape_rounds(const struct symm_cuda_query *query,
+                                 const struct symm_cuda_division *by,
+                                 const struct symm_cuda_shape *shape);
 /* Of a put, and of the norm that follows an all_reduce. */
 void symm__cuda_shape_put(uint64_t bytes, int processors,
                           struct symm_cuda_shape *shape);

@@ -235,29 +235,84 @@ static bool carries(const struct entry *entry, const struct symm_cuda_query *que
     return true;
 }
 
-bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
-                            struct symm_cuda_kernel *kernel,
-                            struct symm_cuda_shape *shape)
+/* The entry that does the query, and its shape; NULL: none. */
+static const struct entry *entry_find(const struct symm_cuda_query *query,
+                                      struct symm_cuda_shape *shape)
 {
     const bool wide = query->size > SYMM_FEW_RANKS;
     const struct entry *list = wide ? wide_entries : entries;
     const size_t count = wide ? sizeof(wide_entries) / sizeof(wide_entries[0])
                               : sizeof(entries) / sizeof(entries[0]);
-    struct symm_cuda_shape found;
 
     if (query->size < 1 || query->size > SYMM_DEVICE_RANKS)
-        return false;
+        return NULL;
     for (size_t i = 0; i < count; i++) {
         const struct entry *entry = &list[i];
 
-        if (entry->kind != query->kind || entry->algorithm != query->algorithm ||
-            !carries(entry, query) || !symm__cuda_shape(query, &entry->by, &found))
-            continue;
-        *kernel = query->by_pointer ? entry->by_pointer : entry->kernel;
-        *shape = found;
-        return true;
+        if (entry->kind == query->kind && entry->algorithm == query->algorithm &&
+            carries(entry, query) && symm__cuda_shape(query, &entry->by, shape))
+            return entry;
     }
-    return false;
+    return NULL;
+}
+
+static uint64_t rounds_of(const struct entry *entry,
+                          const struct symm_cuda_query *query,
+                          const struct symm_cuda_shape *shape)
+{
+    return entry ? symm__cuda_shape_rounds(query, &entry->by, shape) : UINT64_MAX;
+}
+
+/* The same of a grid that is cut. A push by fewer blocks may have no kernel that takes the call in
+ * one round or two. It is staged if that takes fewer rounds: it touches no more memory and adds in
+ * the same order. */
+static const struct entry *entry_find_cut(const struct symm_cuda_query *query,
+                                          struct symm_cuda_shape *shape)
+{
+    struct symm_cuda_query whole = *query, staged = *query;
+    struct symm_cuda_shape other;
+    const struct entry *found = entry_find(query, shape), *entry;
+
+    whole.blocks = 0;
+    if (found && rounds_of(found, query, shape) <=
+                     rounds_of(entry_find(&whole, &other), &whole, &other))
+        return found;
+    staged.algorithm = SYMM_ALGORITHM_COPY_IN;
+    staged.by_pointer = false;
+    entry = entry_find(&staged, &other);
+    if (!entry || rounds_of(entry, &staged, &other) >= rounds_of(found, query, shape))
+        return found;
+    *shape = other;
+    return entry;
+}
+
+static const struct entry *entry_of(const struct symm_cuda_query *query,
+                                    struct symm_cuda_shape *shape)
+{
+    return query->blocks > 0 ? entry_find_cut(query, shape) : entry_find(query, shape);
+}
+
+bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
+                            struct symm_cuda_kernel *kernel,
+                            struct symm_cuda_shape *shape)
+{
+    struct symm_cuda_shape found;
+    const struct entry *entry = entry_of(query, &found);
+
+    if (!entry)
+        return false;
+    *kernel =
+        query->by_pointer && entry->by_pointer.name ? entry->by_pointer : entry->kernel;
+    *shape = found;
+    return true;
+}
+
+uint64_t symm__cuda_kernel_rounds(const struct symm_cuda_query *query)
+{
+    struct symm_cuda_shape shape;
+    const struct entry *entry = entry_of(query, &shape);
+
+    return entry ? rounds_of(entry, query, &shape) : 0;
 }
 
 void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,

@@ -217,20 +217,6 @@ static uint32_t cut_tag(uint32_t tag, uint32_t blocks)
     return tag ? tag : 1;
 }
 
-/* A sum by Lamport lines needs a thread for each line. If the cut grid has too few, data are
- * staged instead, which touches no more memory and adds in the same order. */
-static bool find_kernel(const struct symm_cuda_query *ask,
-                        struct symm_cuda_kernel *kernel, struct symm_cuda_shape *shape)
-{
-    struct symm_cuda_query staged = *ask;
-
-    if (symm__cuda_kernel_find(ask, kernel, shape))
-        return true;
-    staged.algorithm = SYMM_ALGORITHM_COPY_IN;
-    staged.by_pointer = false;
-    return ask->blocks > 0 && symm__cuda_kernel_find(&staged, kernel, shape);
-}
-
 /* Kernel and shape of at most `blocks` blocks; 0: as many as it would have alone. */
 static symm_status take_shape(struct symm_team_channel *channel,
                               const struct symm_prepared_call *prepared,
@@ -244,7 +230,7 @@ static symm_status take_shape(struct symm_team_channel *channel,
     symm_status status;
 
     entry->ask.blocks = blocks;
-    if (!find_kernel(&entry->ask, &kernel, &shape))
+    if (!symm__cuda_kernel_find(&entry->ask, &kernel, &shape))
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
             "%s of %llu bytes of %s over %d ranks: the cuda backend has no "
