@@ -86,8 +86,8 @@ class Symm:
         address = self.lib.symm_buffer_ptr(buffer)
         return torch.as_tensor(Memory(address, count), device="cuda")
 
-    def collective(self, team, kind, source, target, count, stream, site):
-        call = Call(ctypes.sizeof(Call), site, stream.cuda_stream, None, 0, 15.0, 0)
+    def collective(self, team, kind, source, target, count, stream, site, channel=0):
+        call = Call(ctypes.sizeof(Call), site, stream.cuda_stream, None, 0, 15.0, channel)
         last = {"all_reduce": (SUM,), "reduce_scatter": (SUM,), "broadcast": (0,)}
         self.check(
             getattr(self.lib, "symm_" + kind)(
@@ -217,4 +217,5 @@ def main():
     symm.lib.symm_finalize(symm.ctx)
 
 
-main()
+if __name__ == "__main__":
+    main()

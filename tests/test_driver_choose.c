@@ -125,6 +125,70 @@ static void test_choice(void **state)
     assert_int_equal(chosen(&q), SYMM_ALGORITHM_ONE_SHOT_PULL);
 }
 
+/* Where a channel's scratch is too little for a push, what needs none is taken if there is such an
+ * algorithm; else one that waits no longer than staging. */
+static void test_little_scratch(void **state)
+{
+    static const symm_dtype dtypes[] = {SYMM_FLOAT32, SYMM_INT32, SYMM_FLOAT64};
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    int waited = 0;
+
+    (void)state;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    for (int tier = 0; tier < SYMM_CUDA_TIERS; tier++)
+        for (int size = 2; size <= SYMM_FEW_RANKS; size *= 2)
+            for (int kind = 0; kind < SYMM_KIND_ALL_REDUCE_NORM; kind++)
+                for (int test = 0; test < 12; test++)
+                    for (size_t bytes = 1024;
+                         kind != SYMM_KIND_BARRIER && bytes <= (size_t)64 << 20;
+                         bytes *= 2) {
+                        struct symm_select_query q =
+                            query((enum symm_kind)kind, bytes, size);
+                        const bool symmetric = test & 1;
+                        double delay;
+
+                        q.scratch = scratch[symm__cuda_tier_end(tier) - 1];
+                        q.costs = test & 2 ? symm__costs_tables[0] : NULL;
+                        q.in_symmetric = q.out_symmetric = symmetric;
+                        q.dtype = dtypes[test / 4];
+                        delay = symm__cuda_delay(&q, chosen(&q));
+                        if (tier == 0 || symmetric)
+                            assert_true(delay == 0);
+                        assert_true(q.costs ||
+                                    delay <=
+                                        symm__cuda_delay(&q, SYMM_ALGORITHM_COPY_IN));
+                        waited += delay > 0;
+                    }
+    assert_true(waited > 0);
+}
+
+/* Plain memory on a channel with little scratch: the engine, where it is not much slower. */
+static void test_little_scratch_engine(void **state)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_select_query q = query(SYMM_KIND_ALL_REDUCE, (size_t)8 << 20, 2);
+    struct symm_selection answer;
+
+    (void)state;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    q.engine = true;
+    assert_int_not_equal(chosen(&q), SYMM_ALGORITHM_ENGINE);
+    q.scratch = scratch[SYMM_CHANNELS - 1];
+    assert_int_equal(symm__engine_or(&q, symm__cuda_choose(&q)).algorithm,
+                     SYMM_ALGORITHM_ENGINE);
+    assert_int_equal(symm__choose(&q, &answer), SYMM_OK);
+    assert_int_equal(answer.algorithm, SYMM_ALGORITHM_ENGINE);
+    assert_true(answer.fallback);
+    q.bytes = 64 << 10;
+    assert_int_not_equal(chosen(&q), SYMM_ALGORITHM_ENGINE);
+    q.bytes = (size_t)8 << 20;
+    q.numerics = SYMM_NUMERICS_SAME_BITS;
+    assert_int_not_equal(chosen(&q), SYMM_ALGORITHM_ENGINE);
+    q.numerics = SYMM_NUMERICS_ANY;
+    q.in_symmetric = q.out_symmetric = true;
+    assert_int_not_equal(chosen(&q), SYMM_ALGORITHM_ENGINE);
+}
+
 /* What replaces an algorithm of a plan can do the call and touches no more memory. */
 static void test_substitutes(void **state)
 {
@@ -206,9 +270,12 @@ static void test_multicast_choice(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiers), cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_substitutes), cmocka_unit_test(test_multicast_choice)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiers),
+                                       cmocka_unit_test(test_choice),
+                                       cmocka_unit_test(test_little_scratch),
+                                       cmocka_unit_test(test_little_scratch_engine),
+                                       cmocka_unit_test(test_substitutes),
+                                       cmocka_unit_test(test_multicast_choice)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

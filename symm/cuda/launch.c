@@ -523,12 +523,16 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         &channel->team->cuda->timeout[channel->index], __ATOMIC_RELAXED);
     const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);
     const bool set = getenv("CUDA_DEVICE_MAX_CONNECTIONS") != NULL;
+    const char *little = "";
     char grid[112] = "", cut[96] = "", wait[24] = "ever";
 
     if (entry && entry->function && channel->last->algorithm != SYMM_ALGORITHM_ENGINE)
         snprintf(grid, sizeof(grid),
                  ", %u blocks of %u threads%s on %d multiprocessors", entry->blocks,
                  entry->threads, cluster_words[entry->cluster], ctx->processors);
+    if (*grid && symm__cuda_tier_of(channel->index) >
+                     symm__cuda_tier_for(entry->ask.bytes, entry->ask.size))
+        little = " (little scratch for so many bytes; channels 1 and 2 have most)";
     if (*grid && entry->cut)
         snprintf(cut, sizeof(cut),
                  " (%u wanted; calls of other streams may take the rest of them)",
@@ -537,10 +541,10 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         snprintf(wait, sizeof(wait), "%g s", limit);
     snprintf(
         text, bytes,
-        "; channel %d, stream %p%s%s; %d hardware queues "
+        "; channel %d%s, stream %p%s%s; %d hardware queues "
         "(CUDA_DEVICE_MAX_CONNECTIONS%s); a peer that has queued the call is waited "
         "for %s (SYMM_QUEUE_TIMEOUT)",
-        channel->index + 1, channel->stream, grid, cut, symm__cuda_queues(),
+        channel->index + 1, little, channel->stream, grid, cut, symm__cuda_queues(),
         set ? "" : " is not set", wait);
 }
 

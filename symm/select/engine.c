@@ -5,13 +5,15 @@
  *
  * ENGINE_BYTES is where NCCL's own staging catches up with copies through the pads: all_reduce
  * on 2 H200 takes 69 us for 16 MiB (NCCL 77), 135 for 32 MiB (136), 256 for 64 MiB
- * (246). A sum of an engine is in an order of its own, so a call that demands the same
+ * (246). On a channel with little scratch that is so from some hundred KiB on: 8 MiB take 270 to
+ * 1,100 us there. A sum of an engine is in an order of its own, so a call that demands the same
  * bits on all ranks never goes there. On the host an engine would copy through shared memory as
  * well: it gets no call that a kernel can do.
  */
 #include "select/select.h"
 
 #define ENGINE_BYTES ((size_t)32 << 20)
+#define ENGINE_US    20 /* what the lack of scratch costs, from here on */
 
 const char *symm__engine_objection(const struct symm_select_query *q)
 {
@@ -49,10 +51,17 @@ struct symm_selection symm__engine_or(const struct symm_select_query *q,
     if (symm__cuda_objection(q, answer.algorithm))
         return (struct symm_selection){SYMM_ALGORITHM_ENGINE,
                                        "the cuda backend has no kernel for it", true};
-    if (q->bytes >= ENGINE_BYTES && is_staged(answer.algorithm) &&
-        symm__memory_objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL))
+    if (!is_staged(answer.algorithm) ||
+        !symm__memory_objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL))
+        return answer;
+    if (q->bytes >= ENGINE_BYTES)
         return (struct symm_selection){
             SYMM_ALGORITHM_ENGINE,
             "the memory is out of the peers' reach, and too large to be staged", true};
+    if (symm__cuda_delay(q, answer.algorithm) >= ENGINE_US)
+        return (struct symm_selection){SYMM_ALGORITHM_ENGINE,
+                                       "the memory is out of the peers' reach, and the "
+                                       "channel has too little scratch to stage it",
+                                       true};
     return answer;
 }

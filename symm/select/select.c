@@ -163,19 +163,33 @@ static struct symm_cost_call as_cost_call(const struct symm_select_query *q)
                                    .bytes = (double)q->bytes};
 }
 
+/* What a curve, or the model, does not know of the call's channel. */
+static double delay_of(const struct symm_select_query *q, enum symm_algorithm algorithm)
+{
+    return q->cuda ? symm__cuda_delay(q, algorithm) : 0;
+}
+
 /* The cheapest by its curve of all that can do the call, but for `but`; false: none. */
 static bool cheapest(const struct symm_select_query *q,
                      const symm_costs_curve *const curves[SYMM_ALGORITHM_COUNT],
                      int but, enum symm_algorithm *best, double *least)
 {
-    bool candidates[SYMM_ALGORITHM_COUNT], found = false;
+    bool candidates[SYMM_ALGORITHM_COUNT], found = false, delayed = false;
+    double delay[SYMM_ALGORITHM_COUNT] = {0};
 
-    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++)
+    for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
         candidates[a] = a != but && curves[a] && !objection(q, (symm_algorithm)a) &&
                         !(a == SYMM_ALGORITHM_ENGINE && q->engine_deviation);
-    (void)symm__cost_keep_measured(curves, (double)q->bytes, candidates);
+        if (candidates[a])
+            delay[a] = delay_of(q, (symm_algorithm)a);
+        delayed = delayed || delay[a] > 0;
+    }
+    /* What was too slow to be measured further may be the best with little scratch. */
+    if (!delayed)
+        (void)symm__cost_keep_measured(curves, (double)q->bytes, candidates);
     for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
-        double us = candidates[a] ? symm__cost_at(curves[a], (double)q->bytes) : 0;
+        double us =
+            candidates[a] ? symm__cost_at(curves[a], (double)q->bytes) + delay[a] : 0;
 
         if (!candidates[a] || (found && us >= *least))
             continue;
@@ -192,10 +206,11 @@ static void least_by_model(const struct symm_select_query *q, const symm_costs *
 {
     const struct symm_cost_call call = as_cost_call(q);
 
-    estimate->us = symm__cost_alone(costs, &call, chosen, NULL);
+    estimate->us = symm__cost_alone(costs, &call, chosen, NULL) + delay_of(q, chosen);
     for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         enum symm_algorithm algorithm = (enum symm_algorithm)a;
-        double us = symm__cost_alone(costs, &call, algorithm, NULL);
+        double us =
+            symm__cost_alone(costs, &call, algorithm, NULL) + delay_of(q, algorithm);
 
         if (algorithm == chosen || (estimate->next_us > 0 && us >= estimate->next_us) ||
             objection(q, algorithm))
@@ -218,7 +233,7 @@ struct symm_estimate symm__estimate(const struct symm_select_query *q,
     symm__cost_curves(q->costs, &call, curves);
     estimate.measured = curves[chosen] != NULL;
     if (estimate.measured) {
-        estimate.us = symm__cost_at(curves[chosen], call.bytes);
+        estimate.us = symm__cost_at(curves[chosen], call.bytes) + delay_of(q, chosen);
         (void)cheapest(q, curves, (int)chosen, &estimate.next, &estimate.next_us);
     } else {
         least_by_model(q, q->costs ? q->costs : model, chosen, &estimate);

@@ -112,6 +112,10 @@ const char *symm__memory_objection(const struct symm_select_query *query,
 /* Why this algorithm cannot do this call right on CUDA; NULL: it can. */
 const char *symm__cuda_objection(const struct symm_select_query *query,
                                  enum symm_algorithm algorithm);
+/* Microseconds that the algorithm takes longer than on a channel with the most scratch, which is
+ * what costs and thresholds are for: it fills its scratch more often. An estimate. */
+double symm__cuda_delay(const struct symm_select_query *query,
+                        enum symm_algorithm algorithm);
 struct symm_selection symm__cuda_choose(const struct symm_select_query *query);
 /* A fused kernel for an all_reduce_norm, by the forced algorithm or the best; false: none. */
 bool symm__cuda_choose_norm(const struct symm_select_query *query,
