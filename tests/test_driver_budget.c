@@ -16,12 +16,15 @@
 
 #include <cmocka.h>
 
+#include "cuda/budget.h"
 #include "cuda/launcher.h"
 #include "device.h"
 
 #define SECONDS    HARNESS_AMPLE
 #define STREAMS    4
 #define COUNT      32768 /* elements: a grid of seven eighths of the device */
+#define SMALL      4096  /* elements: a grid of two blocks */
+#define LOOKS      16    /* calls of which one looks for more room */
 #define PROCESSORS 16
 #define RANKS      3
 
@@ -80,7 +83,7 @@ static symm_team *team_of(const struct stage *s, int i)
     return s->team[i / 2];
 }
 
-static int queue(struct stage *s, int i)
+static int queue_some(struct stage *s, int i, size_t count)
 {
     const char *const site[STREAMS] = {"first", "second", "third", "fourth"};
     symm_call call = {.size = sizeof(call),
@@ -89,21 +92,34 @@ static int queue(struct stage *s, int i)
                       .algorithm = "copy_in"};
 
     CHECK_OK(symm_all_reduce(team_of(s, i), s->in.device,
-                             s->out.device + (size_t)i * COUNT * sizeof(float), COUNT,
+                             s->out.device + (size_t)i * COUNT * sizeof(float), count,
                              SYMM_FLOAT32, SYMM_SUM, &call, NULL));
     return 0;
 }
 
-/* The last launch on a stream. */
-static const struct symm_cuda_entry *launched(const struct stage *s, int i)
+static int queue(struct stage *s, int i)
+{
+    return queue_some(s, i, COUNT);
+}
+
+/* The channel of a stream that has made calls. */
+static const struct symm_team_channel *channel_of(const struct stage *s, int i)
 {
     for (int c = 0; c < SYMM_CHANNELS; c++) {
         const struct symm_team_channel *lane = &team_of(s, i)->channel[c];
 
         if (lane->stream == s->stream[i] && lane->last)
-            return &lane->launches[lane->last - lane->prepared];
+            return lane;
     }
     return NULL;
+}
+
+/* The last launch on a stream. */
+static const struct symm_cuda_entry *launched(const struct stage *s, int i)
+{
+    const struct symm_team_channel *lane = channel_of(s, i);
+
+    return lane ? &lane->launches[lane->last - lane->prepared] : NULL;
 }
 
 /* All streams have ended on all ranks, with the right sums. */
@@ -182,6 +198,29 @@ static int at_once(struct stage *s)
     return 0;
 }
 
+/* Two streams at once, then one of them alone: its calls, for which the cut grid suffices, soon
+ * have the device to themselves again. */
+static int alone(struct stage *s)
+{
+    const int i = 1;
+
+    for (int turn = 0; turn < 2; turn++) {
+        for (int k = 0; k < 2 && turn == (s->rank != 0); k++)
+            CHECK_ZERO(queue(s, k));
+        CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    }
+    CHECK(symm__cuda_budget_shares(channel_of(s, i)) == !s->ctx->exclusive);
+    CHECK_ZERO(finish(s));
+    for (int call = 0; call < LOOKS; call++) {
+        CHECK_ZERO(queue_some(s, i, SMALL));
+        CHECK(launched(s, i)->cut == 0 && launched(s, i)->blocks > 1);
+    }
+    CHECK_MESSAGE(!symm__cuda_budget_shares(channel_of(s, i)),
+                  "after %d calls others still count as running", LOOKS);
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->stream[i], SECONDS));
+    return harness_sync_wait(&s->shared->sync, s->n);
+}
+
 /* Calls on a stream until they have the whole grid: claims of a graph that was freed, or of a
  * rank that died, are taken back by the watchdogs. All ranks have the same grid each time. */
 static int regain(struct stage *s, int i, struct harness_sync *sync, int ranks)
@@ -253,6 +292,7 @@ static int grids(symm_ctx *ctx, void *arg)
     for (int i = 0; i < 3; i++) {
         CHECK_ZERO(in_turn(&s));
         CHECK_ZERO(at_once(&s));
+        CHECK_ZERO(alone(&s));
     }
     if (!ctx->exclusive) {
         CHECK_ZERO(captured(&s));

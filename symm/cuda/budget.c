@@ -19,6 +19,7 @@
 #define CALLS_MOST (1u << 22) /* more calls than any queue holds */
 #define GRANT_MOST 254u       /* blocks; a word has 8 bits for them */
 #define CUT        0x8000u /* bit of a claim: larger than its share, and others need room */
+#define LOOK       16u     /* one call in so many of a cut grid looks for more room */
 #define TURNS  400        /* of polling for the lock; the later ones yield */
 
 /* A channel's word: calls up to `decided` have a grant. Calls before number `from` may have
@@ -372,13 +373,15 @@ static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
     return next;
 }
 
-/* Does the last grant suffice, and do the claims for it still exist on all devices? */
+/* Does the last grant suffice, and do the claims for it still exist on all devices? A channel that
+ * shares the devices also looks now and then whether the others have ended: kernels of one that
+ * does not share trigger their dependents early. */
 static bool is_granted(const struct symm_team_channel *channel, struct grant grant,
-                       uint32_t wish)
+                       uint32_t call, uint32_t wish)
 {
     const symm_team *team = channel->team;
 
-    if (grant.now < wish)
+    if (grant.now < wish || (grant.now < processors_of(team) && call % LOOK == 0))
         return false;
     for (int m = 0; m < team->local_size; m++) {
         uint32_t claim =
@@ -464,7 +467,7 @@ uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t w
         grant = unpack(word);
         if (!is_before(grant.decided, call))
             break;
-        if (!is_granted(channel, grant, wish)) {
+        if (!is_granted(channel, grant, call, wish)) {
             grant = unpack(decide(channel, call, wish));
             break;
         }
