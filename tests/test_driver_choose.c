@@ -162,6 +162,39 @@ static void test_little_scratch(void **state)
     assert_true(waited > 0);
 }
 
+/* A fused norm on a channel with little scratch: not in a hundred launches. */
+static void test_little_scratch_norm(void **state)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_select_query q = query(SYMM_KIND_ALL_REDUCE_NORM, (size_t)8 << 20, 2);
+    struct symm_select_query sum;
+    struct symm_selection answer;
+    uint64_t part;
+
+    (void)state;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    q.dtype = SYMM_BFLOAT16;
+    q.hidden = 4096;
+    q.rows = 1024;
+    q.in_symmetric = q.out_symmetric = true;
+    assert_int_equal(symm__choose_norm(&q, &answer, &part), SYMM_OK);
+    assert_true(part >= 512);
+    q.scratch = scratch[SYMM_CHANNELS - 1];
+    assert_int_equal(symm__choose_norm(&q, &answer, &part), SYMM_OK);
+    assert_int_equal(part, 0);
+    sum = q;
+    sum.kind = SYMM_KIND_ALL_REDUCE;
+    assert_true(symm__cuda_delay(&sum, answer.algorithm) == 0);
+    q.partial = true; /* only fused kernels can */
+    assert_int_equal(symm__choose_norm(&q, &answer, &part), SYMM_OK);
+    assert_in_range(part, 1, 32);
+    q.partial = false;
+    q.rows = 8;
+    q.bytes = q.rows * 8192;
+    assert_int_equal(symm__choose_norm(&q, &answer, &part), SYMM_OK);
+    assert_true(part > 0);
+}
+
 /* Plain memory on a channel with little scratch: the engine, where it is not much slower. */
 static void test_little_scratch_engine(void **state)
 {
@@ -274,6 +307,7 @@ int main(void)
                                        cmocka_unit_test(test_choice),
                                        cmocka_unit_test(test_little_scratch),
                                        cmocka_unit_test(test_little_scratch_engine),
+                                       cmocka_unit_test(test_little_scratch_norm),
                                        cmocka_unit_test(test_substitutes),
                                        cmocka_unit_test(test_multicast_choice)};
 

@@ -33,6 +33,10 @@
  * of it, 4 to 9 on the middle ones. */
 #define ROUND_US 4.0
 
+/* Launches of a fused norm more than with the most scratch, 2 us each, that are quicker than the norm's
+ * own kernel and a sum that needs no scratch. */
+#define MORE_LAUNCHES 4
+
 struct candidate {
     enum symm_algorithm algorithm;
     const char *reason;
@@ -323,6 +327,19 @@ bool symm__cuda_choose_norm(const struct symm_select_query *q,
         false};
     *part = rows_of_launch(q, algorithm);
     return *part > 0;
+}
+
+bool symm__cuda_norm_fits(const struct symm_select_query *q, uint64_t part)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_select_query most = *q;
+    uint64_t rows = 0;
+    struct symm_selection answer;
+
+    symm__cuda_scratch_layout(0, q->size, scratch);
+    most.scratch = scratch[0];
+    return symm__cuda_choose_norm(&most, &answer, &rows) &&
+           (q->rows - 1) / part <= (q->rows - 1) / rows + MORE_LAUNCHES;
 }
 
 uint32_t symm__cuda_barriers(enum symm_kind kind, int size,

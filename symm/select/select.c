@@ -381,7 +381,8 @@ symm_status symm__choose_norm(const struct symm_select_query *q,
 {
     struct symm_select_query sum = *q;
 
-    if (q->cuda && symm__cuda_choose_norm(q, answer, part))
+    if (q->cuda && symm__cuda_choose_norm(q, answer, part) &&
+        (q->forced || q->partial || symm__cuda_norm_fits(q, *part)))
         return SYMM_OK;
     if (q->cuda && q->partial && q->rows > 0)
         return symm__fail(

@@ -120,6 +120,9 @@ struct symm_selection symm__cuda_choose(const struct symm_select_query *query);
 /* A fused kernel for an all_reduce_norm, by the forced algorithm or the best; false: none. */
 bool symm__cuda_choose_norm(const struct symm_select_query *query,
                             struct symm_selection *answer, uint64_t *part);
+/* Whether the channel's scratch is enough for launches of `part` rows to be quicker than an
+ * all_reduce with a norm's kernel behind it. */
+bool symm__cuda_norm_fits(const struct symm_select_query *query, uint64_t part);
 /* The barriers that a kernel has, of those that a plan can leave out: what else a plan
  * keeps is a call of its own. */
 uint32_t symm__cuda_barriers(enum symm_kind kind, int size,
