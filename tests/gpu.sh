@@ -182,7 +182,7 @@ for script in tests/gpu_*.py; do
     case $script in *crossed*) [ "$gpus" -gt 1 ] || continue ;; esac
     [ -e "$script" ] && python3 -c 'import torch' 2>/dev/null || continue
     n=$((gpus > 1 ? 2 : 1))
-    check "$(basename "$script" .py)" 180 env SYMM_LIBRARY="$root/$build/lib/libsymm.so" \
+    check "$(basename "$script" .py)" 240 env SYMM_LIBRARY="$root/$build/lib/libsymm.so" \
         torchrun --standalone --nproc-per-node "$n" "$script"
 done
 for what in tests/python/gpu_cupy.py tests/python/gpu_numba.py tests/python/jax/gpu_jax.py; do

@@ -17,6 +17,8 @@ that makes the ranks begin together.
                    a third from 128 to 256 KiB, whichever channel they have)
     alternating    two streams, call by call: not 3 % slower than one of them
     three at once  for information: the third has little scratch
+    at once        alternating and three at once, of each collective: at most a quarter more than
+                   one stream's calls
 
 Prints a table; times are relative to the first stream's of the same kind. What is too slow is
 measured again, in more turns, before it fails. CHANNELS_TURNS (5) is the number of turns,
@@ -62,6 +64,7 @@ class Turns:
 
     def __init__(self, symm, source, target):
         self.symm, self.source, self.target = symm, source, target
+        self.kind = "all_reduce"
         pool, others = new_streams(STREAMS), new_streams(CHANNELS)
         default = torch.cuda.default_stream()
         self.graphs = {f"graph {k + 1}": [(s, 0)] for k, s in enumerate(pool)}
@@ -82,7 +85,7 @@ class Turns:
     def call(self, stream, channel, count):
         for wait in range(1000):
             try:
-                return self.symm.collective(self.symm.world, "all_reduce", self.source,
+                return self.symm.collective(self.symm.world, self.kind, self.source,
                                             self.target, count, stream, b"channels", channel)
             except RuntimeError as error:
                 if "in use" not in str(error) or wait == 999:
@@ -213,10 +216,32 @@ def row(run, size, medians, late):
             + "".join(f"  SLOW: {name} {ratio:.3f}" for name, ratio in late.items()))
 
 
+def at_once(run, turns, most):
+    """Streams at the same time, of each collective; how many took too long."""
+    failed = 0
+    for run.kind in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
+        whole = run.kind in ("all_reduce", "broadcast")
+        for size in (1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24):
+            if size > most:
+                break
+            count = size // 4 // (1 if whole else dist.get_world_size())
+            names = ["stream 1", "stream 2", *run.pairs, *run.three]
+            took = run.medians(names, count, turns, size)
+            base = max(took["stream 1"], took["stream 2"])
+            ratios = {name: took[name] / base for name in names[2:]}
+            failed += max(ratios.values()) > 1.25
+            if dist.get_rank() == 0:
+                print(f"{run.kind:14s} {size:8d} {base:8.2f} us, "
+                      + ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items()),
+                      flush=True)
+    run.kind = "all_reduce"
+    return failed
+
+
 def main():
     if torch.cuda.device_count() < 2 or int(os.environ["WORLD_SIZE"]) < 2:
         sys.exit(77)
-    signal.alarm(170)
+    signal.alarm(230)
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("gloo")
     symm = Symm(os.environ["SYMM_LIBRARY"])
@@ -236,6 +261,10 @@ def main():
         failed += len(late)
         if dist.get_rank() == 0:
             print(row(run, size, medians, late), flush=True)
+    failed += at_once(run, turns, most)
+    torch.cuda.synchronize()
+    run.call(*run.streams["stream 1"][0], most // 4)
+    torch.cuda.synchronize()
     right = bool((target == float(dist.get_world_size())).all())
     dist.barrier()
     symm.lib.symm_finalize(symm.ctx)
