@@ -102,9 +102,10 @@ static uint8_t *end_of(const symm_team *team, bool receives, int peer)
 }
 
 /* acquire: pairs with the release in give_end, of another thread's message */
-static bool take_end(const symm_team *team, bool receives, int peer)
+static bool take_end(const struct run *run, bool receives, int peer)
 {
-    return __atomic_exchange_n(end_of(team, receives, peer), 1, __ATOMIC_ACQUIRE) == 0;
+    return __atomic_exchange_n(end_of(run->team, receives, peer), 1,
+                               __ATOMIC_ACQUIRE) == 0;
 }
 
 static void give_end(const symm_team *team, bool receives, int peer)
@@ -149,8 +150,9 @@ static void finish(const symm_team *team, struct symm_message *m)
     give_end(team, m->receives, m->peer);
 }
 
-static symm_status send_some(symm_team *team, struct symm_message *m, bool *moved)
+static symm_status send_some(struct run *run, struct symm_message *m, bool *moved)
 {
+    symm_team *team = run->team;
     struct symm_ring *ring = ring_of(team, m->peer, team->rank);
     const size_t capacity = ring_capacity(team);
     const struct header header = {.count = m->count, .dtype = (uint32_t)m->dtype};
@@ -158,7 +160,7 @@ static symm_status send_some(symm_team *team, struct symm_message *m, bool *move
     uint64_t filled;
     symm_status status;
 
-    if (m->state == SYMM_MESSAGE_WAITS && !take_end(team, false, m->peer))
+    if (m->state == SYMM_MESSAGE_WAITS && !take_end(run, false, m->peer))
         return SYMM_OK;
     filled = __atomic_load_n(&ring->filled, __ATOMIC_RELAXED);
     /* acquire: pairs with the release in receive_some: the room's bytes have been read */
@@ -217,7 +219,7 @@ static symm_status check_header(const struct run *run, const struct symm_message
 
 /* Begins to receive from this member if a message has come, and no other call receives from
  * it. */
-static symm_status receive_from(const struct run *run, struct symm_message *m, int peer)
+static symm_status receive_from(struct run *run, struct symm_message *m, int peer)
 {
     symm_team *team = run->team;
     struct symm_ring *ring = ring_of(team, team->rank, peer);
@@ -226,7 +228,7 @@ static symm_status receive_from(const struct run *run, struct symm_message *m, i
     size_t used = 0;
     symm_status status;
 
-    if (!take_end(team, true, peer))
+    if (!take_end(run, true, peer))
         return SYMM_OK;
     status = ring_waiting(team, peer, &used);
     if (status != SYMM_OK || used == 0) {
@@ -245,7 +247,7 @@ static symm_status receive_from(const struct run *run, struct symm_message *m, i
 }
 
 /* Receives from any rank: each search begins after the rank that was served last. */
-static symm_status receive_any(const struct run *run, struct symm_message *m)
+static symm_status receive_any(struct run *run, struct symm_message *m)
 {
     symm_team *team = run->team;
     const int first = __atomic_load_n(&team->ring_turn, __ATOMIC_RELAXED);
@@ -264,8 +266,7 @@ static symm_status receive_any(const struct run *run, struct symm_message *m)
     return SYMM_OK;
 }
 
-static symm_status receive_some(const struct run *run, struct symm_message *m,
-                                bool *moved)
+static symm_status receive_some(struct run *run, struct symm_message *m, bool *moved)
 {
     symm_team *team = run->team;
     struct symm_ring *ring;
@@ -301,7 +302,7 @@ static symm_status receive_some(const struct run *run, struct symm_message *m,
 /* ---- All messages of a call ------------------------------------------------------- */
 
 /* Moves what can be moved. *left: messages that are not done. */
-static symm_status advance(const struct run *run, bool *moved, int *left)
+static symm_status advance(struct run *run, bool *moved, int *left)
 {
     /* By direction: whether an earlier message with this peer, or from any rank, is not done. */
     bool held[2] = {false, false};
@@ -321,8 +322,8 @@ static symm_status advance(const struct run *run, bool *moved, int *left)
             held[0] = held[1] = false;
         }
         if (m->state == SYMM_MESSAGE_MOVES || !held[m->receives])
-            status = m->receives ? receive_some(run, m, &some)
-                                 : send_some(run->team, m, &some);
+            status =
+                m->receives ? receive_some(run, m, &some) : send_some(run, m, &some);
         if (status != SYMM_OK)
             return status;
         *moved |= some;
@@ -342,34 +343,35 @@ struct ended {
 };
 
 /* Has this member died or, if `finalized_too`, finalized? */
-static struct ended member_ended(const symm_team *team, int member, bool finalized_too)
+static struct ended member_ended(const struct run *run, int member, bool finalized_too)
 {
-    const symm_ctx *ctx = team->ctx;
-    const int rank = team->world_rank[member];
-    struct ended ended = {.member = member};
+    const symm_ctx *ctx = run->team->ctx;
+    const int rank = run->team->world_rank[member];
+    struct ended ended = {.member = -1};
 
     ended.status = (finalized_too ? symm__process_check : symm__process_died)(
         symm__process(ctx, rank), &symm__near_control(ctx, rank)->live, &ended.why);
-    if (ended.status == SYMM_OK)
-        ended.member = -1;
+    if (ended.status != SYMM_OK)
+        ended.member = member;
     return ended;
 }
 
 /* A receive from any rank can go on without one that has finalized, if another is there. */
-static struct ended any_ended(const symm_team *team)
+static struct ended any_ended(const struct run *run)
 {
+    const symm_team *team = run->team;
     struct ended ended = {.member = -1};
     bool left = false;
 
     for (int m = 0; m < team->size && ended.member < 0; m++) {
         if (m == team->rank)
             continue;
-        left |= member_ended(team, m, true).member < 0;
-        ended = member_ended(team, m, false);
+        left |= member_ended(run, m, true).member < 0;
+        ended = member_ended(run, m, false);
     }
     for (int m = 0; m < team->size && ended.member < 0 && !left; m++)
         if (m != team->rank)
-            ended = member_ended(team, m, true);
+            ended = member_ended(run, m, true);
     return ended;
 }
 
@@ -383,8 +385,8 @@ static struct ended find_ended(const struct run *run)
 
         if (m->state == SYMM_MESSAGE_DONE || m->peer == team->rank)
             continue;
-        ended = m->peer == SYMM_ANY_PEER ? any_ended(team)
-                                         : member_ended(team, m->peer, true);
+        ended = m->peer == SYMM_ANY_PEER ? any_ended(run)
+                                         : member_ended(run, m->peer, true);
     }
     if (ended.member < 0 ||
         !symm__process_finished(
@@ -436,21 +438,20 @@ static void describe(const struct run *run, char *text, size_t bytes)
         snprintf(text + used, bytes - used, ", and %d more operations wait", others);
 }
 
-/* Polls peers and records after nothing has moved for a while. */
-static symm_status slow_look(const struct run *run, bool expired)
+/* Polls peers and records after nothing has moved for a while. *moved: now something has. */
+static symm_status slow_look(struct run *run, bool expired, bool *moved)
 {
     symm_team *team = run->team;
-    const struct ended ended = find_ended(run);
+    struct ended ended = find_ended(run);
     symm_status status = look_at_records(team);
     char text[320];
-    bool moved;
     int left;
 
     if (status != SYMM_OK || (ended.member < 0 && !expired))
         return status;
     /* What a peer sent before it ended, or at the last moment, counts. */
-    status = advance(run, &moved, &left);
-    if (status != SYMM_OK || moved || left == 0)
+    status = advance(run, moved, &left);
+    if (status != SYMM_OK || *moved || left == 0)
         return status;
     describe(run, text, sizeof(text));
     if (ended.member >= 0)
@@ -491,6 +492,47 @@ bool symm__ring_usable(const symm_team *team)
     return !team->device_ops && !team->hierarchy;
 }
 
+/* A call's wait: `slow` after too many polls in a row that have moved nothing. */
+struct ring_wait {
+    struct symm_backoff back_off;
+    struct symm_control_wait shown;
+    uint32_t polls;
+    bool slow; /* the wait's clock runs */
+};
+
+static void wait_restart(struct ring_wait *wait)
+{
+    wait->polls = 0;
+    wait->slow = false;
+}
+
+/* After a poll that has moved nothing; seen: the word `rung` before it. *moved: now something has. */
+static symm_status wait_on(const struct symm_ring_call *call, struct run *run,
+                           struct ring_wait *wait, uint64_t seen, bool *moved)
+{
+    const symm_team *team = run->team;
+    struct symm_backoff *back_off = &wait->back_off;
+
+    if (wait->polls < team->ctx->spin) {
+        wait->polls++;
+        symm_device_pause();
+        return SYMM_OK;
+    }
+    if (!wait->slow) {
+        back_off->begin = symm__now(), back_off->elapsed = 0, back_off->turns = 0;
+        symm__control_wait_end(&wait->shown);
+        wait->shown = symm__control_wait(team->ctx, team->uid,
+                                         call->what + strlen("symm_"), call->site);
+        wait->shown.what.channel = SYMM_SIGHT_PAIRS;
+        wait->shown.step = call->step;
+    }
+    wait->slow = true;
+    if (!symm__back_off(back_off, seen))
+        return SYMM_OK;
+    show_tools(run, &wait->shown);
+    return slow_look(run, back_off->elapsed >= call->timeout, moved);
+}
+
 symm_status symm__ring_run(const struct symm_ring_call *call)
 {
     symm_team *team = call->team;
@@ -502,48 +544,27 @@ symm_status symm__ring_run(const struct symm_ring_call *call)
                       .timeout = call->timeout,
                       .what = call->what,
                       .site = call->site};
-    struct symm_backoff wait = {
-        .word = &pad->rung, .wake = &pad->wake[WAKES], .timeout = call->timeout};
-    uint32_t polls = 0; /* in a row that have moved nothing */
-    bool slow = false;  /* there were too many such polls: the wait's clock runs */
-    struct symm_control_wait shown = {0};
+    struct ring_wait wait = {.back_off = {.word = &pad->rung,
+                                          .wake = &pad->wake[WAKES],
+                                          .timeout = call->timeout}};
     symm_status status = symm__team_failed(team);
 
     for (int i = 0; i < call->count; i++)
         if (messages[i].receives && !messages[i].from_any)
             run.named[messages[i].peer] = true;
     while (status == SYMM_OK) {
-        const uint64_t seen = symm_device_word_load(wait.word); /* before the poll */
+        const uint64_t seen = symm_device_word_load(&pad->rung); /* before the poll */
         bool moved;
         int left;
 
         status = advance(&run, &moved, &left);
         if (status != SYMM_OK || left == 0)
             break;
-        if (moved) {
-            polls = 0;
-            slow = false;
-            continue;
-        }
-        if (polls < team->ctx->spin) {
-            polls++;
-            symm_device_pause();
-            continue;
-        }
-        if (!slow) {
-            wait.begin = symm__now(), wait.elapsed = 0, wait.turns = 0;
-            symm__control_wait_end(&shown);
-            shown = symm__control_wait(team->ctx, team->uid,
-                                       call->what + strlen("symm_"), call->site);
-            shown.what.channel = SYMM_SIGHT_PAIRS;
-            shown.step = call->step;
-        }
-        slow = true;
-        if (symm__back_off(&wait, seen)) {
-            show_tools(&run, &shown);
-            status = slow_look(&run, wait.elapsed >= call->timeout);
-        }
+        if (!moved)
+            status = wait_on(call, &run, &wait, seen, &moved);
+        if (moved)
+            wait_restart(&wait);
     }
-    symm__control_wait_end(&shown);
+    symm__control_wait_end(&wait.shown);
     return status;
 }
