@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_ring_wait.c - how calls wait for messages: what comes at the last moment before a
- * timeout.
+ * timeout, and a sender that has finalized while another thread has the ring's end.
  * ctest: cost 2
  *
  * The test stands in for clock_gettime and syscall, and so acts between two steps of a wait.
@@ -176,10 +176,78 @@ static void test_late(void **unused)
     harness_shared_free(shared, sizeof(*shared));
 }
 
+/* ---- A ring's end that another thread has -------------------------------------------- */
+
+struct holder {
+    symm_team *team;
+    pthread_t thread;
+};
+
+/* The other thread comes to its message's end. */
+static void *give_end(void *arg)
+{
+    const struct holder *holder = arg;
+
+    harness_sleep(0.1);
+    __atomic_store_n(&holder->team->ring_ends[2 * 1 + 1], 0, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* Rank 1 sends and finalizes; rank 0 asks for the message while another of its threads receives. */
+static int busy_body(symm_ctx *none, void *arg)
+{
+    struct shared *shared = arg;
+    symm_config config = harness_config();
+    int value = 0, peer = shared->asked ? SYMM_ANY_PEER : 1;
+    struct holder holder;
+    symm_p2p_op op = receive_of(peer, &value);
+    symm_status status;
+    symm_ctx *ctx;
+
+    (void)none;
+    CHECK_OK(symm_init(&config, &ctx));
+    holder.team = symm_team_world(ctx);
+    if (harness_rank() != 0) {
+        value = harness_rank();
+        if (value == 1)
+            CHECK_OK(symm_send(holder.team, &value, 1, SYMM_INT32, 0, NULL, NULL));
+        symm_finalize(ctx);
+        shared->ended++;
+        return 0;
+    }
+    CHECK(harness_until(&shared->ended, 2));
+    __atomic_store_n(&holder.team->ring_ends[2 * 1 + 1], 1, __ATOMIC_RELAXED);
+    CHECK(pthread_create(&holder.thread, NULL, give_end, &holder) == 0);
+    status = symm_p2p_batch(holder.team, &op, 1, NULL, NULL);
+    pthread_join(holder.thread, NULL);
+    CHECK_STATUS(status, SYMM_OK);
+    CHECK(value == 1);
+    /* with the end free the next one fails at once */
+    CHECK_STATUS(symm_p2p_batch(holder.team, &op, 1, NULL, NULL), SYMM_ERR_PEER_DEAD);
+    symm_finalize(ctx);
+    return 0;
+}
+
+static void test_busy(void **unused)
+{
+    (void)unused;
+    for (int any = 0; any < 2; any++) {
+        struct shared *shared = harness_shared(sizeof(*shared));
+
+        shared->asked = any;
+        assert_int_equal(
+            harness_run(&(struct harness){
+                .ranks = 3, .body = busy_body, .arg = shared, .without_ctx = true}),
+            0);
+        harness_shared_free(shared, sizeof(*shared));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_busy),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,6 +29,9 @@ struct run {
     double timeout;
     const char *what, *site;
     bool named[SYMM_MAX_LOCAL_RANKS]; /* by team rank: a receive of the call names it */
+    /* By direction and team rank: in the last poll another thread of this rank had the end. */
+    bool busy[2][SYMM_MAX_LOCAL_RANKS];
+    bool any_busy;
 };
 
 /* ---- One ring -------------------------------------------------------------------- */
@@ -102,10 +105,14 @@ static uint8_t *end_of(const symm_team *team, bool receives, int peer)
 }
 
 /* acquire: pairs with the release in give_end, of another thread's message */
-static bool take_end(const struct run *run, bool receives, int peer)
+static bool take_end(struct run *run, bool receives, int peer)
 {
-    return __atomic_exchange_n(end_of(run->team, receives, peer), 1,
-                               __ATOMIC_ACQUIRE) == 0;
+    if (__atomic_exchange_n(end_of(run->team, receives, peer), 1, __ATOMIC_ACQUIRE) ==
+        0)
+        return true;
+    run->busy[receives][peer] = true;
+    run->any_busy = true;
+    return false;
 }
 
 static void give_end(const symm_team *team, bool receives, int peer)
@@ -310,6 +317,9 @@ static symm_status advance(struct run *run, bool *moved, int *left)
 
     *moved = false;
     *left = 0;
+    if (run->any_busy)
+        memset(run->busy, 0, sizeof(run->busy));
+    run->any_busy = false;
     for (int i = 0; i < run->count; i++) {
         struct symm_message *m = &run->messages[i];
         symm_status status = SYMM_OK;
@@ -342,13 +352,17 @@ struct ended {
     const char *why;
 };
 
-/* Has this member died or, if `finalized_too`, finalized? */
-static struct ended member_ended(const struct run *run, int member, bool finalized_too)
+/* Has this member died or, if `finalized_too`, finalized? Not if in the last poll another thread
+ * of this rank had the end: the message may lie behind that thread's. */
+static struct ended member_ended(const struct run *run, bool receives, int member,
+                                 bool finalized_too)
 {
     const symm_ctx *ctx = run->team->ctx;
     const int rank = run->team->world_rank[member];
     struct ended ended = {.member = -1};
 
+    if (run->busy[receives][member])
+        return ended;
     ended.status = (finalized_too ? symm__process_check : symm__process_died)(
         symm__process(ctx, rank), &symm__near_control(ctx, rank)->live, &ended.why);
     if (ended.status != SYMM_OK)
@@ -366,12 +380,12 @@ static struct ended any_ended(const struct run *run)
     for (int m = 0; m < team->size && ended.member < 0; m++) {
         if (m == team->rank)
             continue;
-        left |= member_ended(run, m, true).member < 0;
-        ended = member_ended(run, m, false);
+        left |= member_ended(run, true, m, true).member < 0;
+        ended = member_ended(run, true, m, false);
     }
     for (int m = 0; m < team->size && ended.member < 0 && !left; m++)
         if (m != team->rank)
-            ended = member_ended(run, m, true);
+            ended = member_ended(run, true, m, true);
     return ended;
 }
 
@@ -385,8 +399,9 @@ static struct ended find_ended(const struct run *run)
 
         if (m->state == SYMM_MESSAGE_DONE || m->peer == team->rank)
             continue;
-        ended = m->peer == SYMM_ANY_PEER ? any_ended(run)
-                                         : member_ended(run, m->peer, true);
+        ended = m->peer == SYMM_ANY_PEER
+                    ? any_ended(run)
+                    : member_ended(run, m->receives, m->peer, true);
     }
     if (ended.member < 0 ||
         !symm__process_finished(
@@ -443,16 +458,24 @@ static symm_status slow_look(struct run *run, bool expired, bool *moved)
 {
     symm_team *team = run->team;
     struct ended ended = find_ended(run);
+    const int member = ended.member;
     symm_status status = look_at_records(team);
     char text[320];
     int left;
 
-    if (status != SYMM_OK || (ended.member < 0 && !expired))
+    if (status != SYMM_OK || (member < 0 && !expired))
         return status;
     /* What a peer sent before it ended, or at the last moment, counts. */
     status = advance(run, moved, &left);
     if (status != SYMM_OK || *moved || left == 0)
         return status;
+    /* Only a member that had ended before that poll, in which no other thread had its end. */
+    if (member >= 0)
+        ended = find_ended(run);
+    if (ended.member != member)
+        ended.member = -1;
+    if (ended.member < 0 && !expired)
+        return SYMM_OK;
     describe(run, text, sizeof(text));
     if (ended.member >= 0)
         return symm__team_fail(team, ended.status, "%s, and rank %d %s", text,
