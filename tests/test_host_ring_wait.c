@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_ring_wait.c - how calls wait for messages: what comes at the last moment before a
- * timeout, and a sender that has finalized while another thread has the ring's end.
+ * timeout, a wake for a message that comes just before a sleep, and a sender that has finalized
+ * while another thread has the ring's end.
  * ctest: cost 2
  *
  * The test stands in for clock_gettime and syscall, and so acts between two steps of a wait.
@@ -176,6 +177,44 @@ static void test_late(void **unused)
     harness_shared_free(shared, sizeof(*shared));
 }
 
+/* ---- Wakes -------------------------------------------------------------------------- */
+
+/* A message that comes at any look at the clock after a sleep ends the wait without another one. */
+static int wake_body(symm_ctx *ctx, void *arg)
+{
+    symm_team *team = symm_team_world(ctx);
+    struct shared *shared = arg;
+
+    for (int i = 1; i <= MOST_LOOKS; i++) {
+        int value = 0;
+        symm_status status;
+
+        if (symm_team_rank(team) == 1) {
+            CHECK_ZERO(send_when_asked(team, shared, i));
+            continue;
+        }
+        hook = (struct hook){.shared = shared, .at = i};
+        status = symm_recv(team, &value, 1, SYMM_INT32, 1, NULL, NULL);
+        hook.shared = NULL;
+        CHECK_STATUS(status, SYMM_OK);
+        CHECK_MESSAGE(hook.missed == 0 && value == i,
+                      "%d sleeps with the message there, sent at look %d", hook.missed,
+                      i);
+    }
+    return 0;
+}
+
+static void test_wake(void **unused)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+
+    (void)unused;
+    assert_int_equal(
+        harness_run(&(struct harness){.ranks = 2, .body = wake_body, .arg = shared}),
+        0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
 /* ---- A ring's end that another thread has -------------------------------------------- */
 
 struct holder {
@@ -247,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_wake),
         cmocka_unit_test(test_busy),
     };
 

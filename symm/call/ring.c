@@ -527,6 +527,7 @@ static void wait_restart(struct ring_wait *wait)
 {
     wait->polls = 0;
     wait->slow = false;
+    symm__back_off_end(&wait->back_off);
 }
 
 /* After a poll that has moved nothing; seen: the word `rung` before it. *moved: now something has. */
@@ -569,7 +570,8 @@ symm_status symm__ring_run(const struct symm_ring_call *call)
                       .site = call->site};
     struct ring_wait wait = {.back_off = {.word = &pad->rung,
                                           .wake = &pad->wake[WAKES],
-                                          .timeout = call->timeout}};
+                                          .timeout = call->timeout,
+                                          .polls = true}};
     symm_status status = symm__team_failed(team);
 
     for (int i = 0; i < call->count; i++)
@@ -588,6 +590,7 @@ symm_status symm__ring_run(const struct symm_ring_call *call)
         if (moved)
             wait_restart(&wait);
     }
+    symm__back_off_end(&wait.back_off);
     symm__control_wait_end(&wait.shown);
     return status;
 }

@@ -385,7 +385,10 @@ bool symm__back_off(struct symm_backoff *wait, uint64_t seen)
         return false;
     }
     wait->elapsed = symm__now() - wait->begin;
-    if (wait->elapsed >= YIELD_SECONDS) {
+    if (wait->elapsed >= YIELD_SECONDS && wait->polls && !wait->counted) {
+        __atomic_fetch_add(&wait->wake->sleepers, 1, __ATOMIC_SEQ_CST);
+        wait->counted = true;
+    } else if (wait->elapsed >= YIELD_SECONDS) {
         double left = wait->timeout - wait->elapsed;
 
         if (left > 0)
@@ -393,6 +396,13 @@ bool symm__back_off(struct symm_backoff *wait, uint64_t seen)
         wait->elapsed = symm__now() - wait->begin;
     }
     return true;
+}
+
+void symm__back_off_end(struct symm_backoff *wait)
+{
+    if (wait->counted)
+        __atomic_fetch_sub(&wait->wake->sleepers, 1, __ATOMIC_SEQ_CST);
+    wait->counted = false;
 }
 
 /* A call that fails cancels its arrival, so that a rank that arrives later does not take the word

@@ -14,11 +14,15 @@ struct symm_backoff {
     double begin, timeout;  /* seconds */
     double elapsed;         /* since `begin`, when symm__back_off last returned true */
     unsigned turns;
+    /* The caller polls other words than `word`, which a peer changes only if it finds a sleeper. So
+     * the wait counts as one before the last of these polls, until symm__back_off_end. */
+    bool polls, counted;
 };
 
 /* One step of the wait, `seen` being the word's value. True: time to look at peers and
  * deadline. */
 bool symm__back_off(struct symm_backoff *wait, uint64_t seen);
+void symm__back_off_end(struct symm_backoff *wait); /* of a wait with `polls` */
 symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *args,
                             int peer);
 void symm__slow_wake(struct symm_state *state, struct symm_slot *own);
