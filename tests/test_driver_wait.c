@@ -36,6 +36,7 @@ struct scene {
     int streams;
     enum end end;
     bool room; /* the wait is a sender's, for room */
+    int more;  /* waits for the same word after it */
     int behind;
 };
 
@@ -107,8 +108,8 @@ static symm_status call_of(struct stage *s, int kind, const symm_call *call,
     }
 }
 
-/* A wait of rank 0's that nobody meets, on the first stream. */
-static int wait_in_vain(struct stage *s, bool room)
+/* Waits of rank 0's that nobody meets, on the first stream: all for one word. */
+static int wait_in_vain(struct stage *s, int waits, bool room)
 {
     const symm_call call = {.size = sizeof(call),
                             .site = "vain",
@@ -116,11 +117,9 @@ static int wait_in_vain(struct stage *s, bool room)
                             .algorithm = "copy_engine",
                             .timeout = SHORT};
 
-    if (!room) {
+    for (int i = 0; i < waits && !room; i++)
         CHECK_OK(symm_signal_wait(s->team, 1, 7, &call, NULL));
-        return 0;
-    }
-    for (int i = 0; i < 2; i++) /* the second one waits until the first was taken */
+    for (int i = 0; i < 1 + waits && room; i++) /* all but the first one wait */
         CHECK_OK(symm_put_signal(s->team, s->heap.device, s->in.device, 64, 1, 7, &call,
                                  NULL));
     return 0;
@@ -142,7 +141,7 @@ static int behind(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
     CHECK_OK(symm_stream_synchronize(ctx, s.streams[1], SECONDS));
     if (s.rank == 0)
-        CHECK_ZERO(wait_in_vain(&s, scene->room));
+        CHECK_ZERO(wait_in_vain(&s, 1 + scene->more, scene->room));
     call.stream = s.streams[0];
     if (s.rank == 0 || scene->behind != PUT)
         CHECK_OK(call_of(&s, scene->behind, &call, &work));
@@ -321,6 +320,8 @@ static void test_behind(void **state)
         if (lasting || kind == REDUCE || (kind == PUT && pass == HARNESS_PROCESSES))
             run(behind, 2, (struct scene){.behind = kind});
     run(behind, 2, (struct scene){.behind = GATHER, .room = true});
+    for (int room = 0; room < 2; room++) /* each wait has to be ended */
+        run(behind, 2, (struct scene){.behind = REDUCE, .more = 2, .room = room == 1});
 }
 
 static void test_replayed(void **state)

@@ -211,7 +211,7 @@ struct symm_cuda_wait {
     uint32_t *word;
     double began, timeout; /* seconds; began 0: not yet */
     int peer, signal;
-    bool receives, ended;
+    bool receives, ended; /* ended: its communicator has been aborted */
     char site[SYMM_SITE_NAME_BYTES];
     /* Of an engine's operation instead, which is ended by an abort; NULL: none. */
     struct symm_engine_comm *comm;

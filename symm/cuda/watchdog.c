@@ -123,7 +123,8 @@ static void wait_release(const struct symm_cuda_wait *wait)
         word_end(wait->word);
 }
 
-/* Ends a wait of a stream: what follows on it runs on, in a team that has failed. */
+/* Ends a wait of a stream: what follows on it runs on, in a team that has failed. Does so in each
+ * poll until the wait is over, since an earlier wait for the same word may have taken the store. */
 static void wait_end(struct symm_cuda_launcher *launcher, struct symm_cuda_wait *wait,
                      double now)
 {
@@ -132,7 +133,7 @@ static void wait_end(struct symm_cuda_launcher *launcher, struct symm_cuda_wait 
     if (wait->ended || !may_release(launcher, cuda, now) ||
         (wait->comm && !tell(launcher, cuda)))
         return;
-    wait->ended = true;
+    wait->ended = wait->comm != NULL;
     wait_release(wait);
 }
 
