@@ -6,6 +6,7 @@
  * ctest: cost 6
  * ctest: load 2
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #include "cuda/budget.h"
+#include "cuda/channel.h"
 #include "cuda/launcher.h"
 #include "device.h"
 
@@ -284,6 +286,39 @@ static int locked(struct stage *s)
     return 0;
 }
 
+/* A call that was granted blocks and not launched: the channel is idle, but the claim stays, since the
+ * next call gets the same grant. */
+static int returned(struct stage *s)
+{
+    const uint32_t full = PROCESSORS - PROCESSORS / 8;
+    symm_team *team = team_of(s, 0);
+    struct symm_team_channel *channel;
+    const uint16_t *claim;
+    uint32_t granted;
+
+    CHECK_ZERO(queue(s, 0));
+    CHECK_OK(symm_stream_synchronize(s->ctx, s->stream[0], SECONDS));
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    CHECK_OK(symm__cuda_channel_find(team, s->stream[0], &channel));
+    granted = symm__cuda_budget_acquire(channel, full);
+    symm__cuda_budget_return(channel, full);
+    symm__cuda_channel_leave(channel);
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    pthread_mutex_lock(&s->ctx->launcher->lock);
+    for (int i = 0; i < 3; i++)
+        symm__cuda_budget_refresh(team);
+    pthread_mutex_unlock(&s->ctx->launcher->lock);
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    claim = &symm__own_control(s->ctx)->budget.claim[team->slot][channel->index];
+    CHECK_MESSAGE(granted >= full &&
+                      __atomic_load_n(claim, __ATOMIC_SEQ_CST) >= granted,
+                  "a claim of %u blocks, of which a call may have %u",
+                  __atomic_load_n(claim, __ATOMIC_SEQ_CST), granted);
+    CHECK_ZERO(queue(s, 0));
+    CHECK(launched(s, 0)->blocks == full);
+    return finish(s);
+}
+
 static int grids(symm_ctx *ctx, void *arg)
 {
     struct stage s;
@@ -298,6 +333,8 @@ static int grids(symm_ctx *ctx, void *arg)
         CHECK_ZERO(captured(&s));
         CHECK_ZERO(in_turn(&s));
         CHECK_ZERO(locked(&s));
+        CHECK_ZERO(in_turn(&s));
+        CHECK_ZERO(returned(&s));
     }
     CHECK_ZERO(in_turn(&s));
     stage_close(&s);

@@ -96,6 +96,7 @@ struct symm_team_channel {
     bool named;                /* by symm_call.channel */
     uint32_t asked;            /* grants of blocks read so far (budget.h) */
     uint32_t granted;          /* blocks of the last grant; 0: none yet */
+    bool returned;             /* the last grant: the next call gets it */
     uint32_t looked;           /* launches when the watchdog last polled the claim */
     struct symm_cuda_pin *pin; /* NULL: no graph has captured a call; counted */
 };

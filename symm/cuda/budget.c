@@ -477,6 +477,7 @@ uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t w
             break;
     }
     channel->asked = call;
+    channel->returned = false;
     publish(channel);
     channel->granted = is_before(call, grant.from) ? grant.before : grant.now;
     return channel->granted > 0 ? channel->granted : 1;
@@ -487,6 +488,7 @@ void symm__cuda_budget_return(struct symm_team_channel *channel, uint32_t wish)
     if (!asks(channel->team, wish))
         return;
     channel->asked = (channel->asked - 1) & NUMBER;
+    channel->returned = true; /* for the progress word, once the channel is left */
     publish(channel);
 }
 

@@ -40,7 +40,8 @@ void symm__cuda_budget_close(symm_team *team);
 /* Before the launch of a collective that would have `wish` blocks, in an entered channel: the
  * blocks that it may have, at least 1; the same on all members. */
 uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t wish);
-/* After an acquire whose launch was not made: the next call gets the same grant. */
+/* After an acquire whose launch was not made: the next call gets the same grant, and the claim stays
+ * until then. The channel is left after that. */
 void symm__cuda_budget_return(struct symm_team_channel *channel, uint32_t wish);
 /* Whether the channel's last grant leaves room for other channels. */
 bool symm__cuda_budget_shares(const struct symm_team_channel *channel);

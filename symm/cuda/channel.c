@@ -158,7 +158,8 @@ uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel)
 static uint64_t progress_word(const struct symm_team_channel *channel)
 {
     return (uint64_t)channel->sequence << 32 | (uint64_t)channel->blocks << 8 |
-           (channel->held || is_pinned(channel) ? SYMM_CHANNEL_PINNED : 0);
+           (channel->held || is_pinned(channel) ? SYMM_CHANNEL_PINNED : 0) |
+           (channel->returned ? SYMM_CHANNEL_RETURNED : 0);
 }
 
 /* release: pairs with the loads in is_quiet */

@@ -139,14 +139,18 @@ static bool has_ended(symm_team *team, int member, int channel, uint64_t word)
 }
 
 /* Are all members' progress words equal, and none inside a call or held by a graph? *word: the
- * first one. */
+ * first one, with SYMM_CHANNEL_RETURNED if a member's has it. */
 static bool is_quiet(symm_team *team, int channel, uint64_t *word)
 {
     *word = __atomic_load_n(symm__channel_progress(team, 0, channel), __ATOMIC_SEQ_CST);
-    for (int m = 1; m < team->local_size; m++)
-        if (__atomic_load_n(symm__channel_progress(team, m, channel),
-                            __ATOMIC_SEQ_CST) != *word)
+    for (int m = 1; m < team->local_size; m++) {
+        uint64_t other =
+            __atomic_load_n(symm__channel_progress(team, m, channel), __ATOMIC_SEQ_CST);
+
+        if ((*word ^ other) & ~(uint64_t)SYMM_CHANNEL_RETURNED)
             return false;
+        *word |= other;
+    }
     return (*word & (SYMM_CHANNEL_INSIDE | SYMM_CHANNEL_PINNED)) == 0;
 }
 
@@ -165,7 +169,7 @@ bool symm__channel_is_idle(symm_team *team, int channel)
 {
     uint64_t word;
 
-    return is_over(team, channel, &word);
+    return is_over(team, channel, &word) && !(word & SYMM_CHANNEL_RETURNED);
 }
 
 bool symm__channel_is_pinned(symm_team *team, int channel)

@@ -23,6 +23,8 @@
 /* Progress of a member on a channel: launches << 32 | blocks of the last one << 8 | flags. */
 #define SYMM_CHANNEL_INSIDE 1u
 #define SYMM_CHANNEL_PINNED 2u
+/* The last grant was returned (budget.h): the next call takes it without a look at the claims. */
+#define SYMM_CHANNEL_RETURNED 4u
 
 /* A new team: this rank's progress, and the table if this rank is its first member. */
 void symm__channel_table_open(symm_team *team);
