@@ -422,8 +422,12 @@ static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_
             break;
         made = with_decided(now, call);
         if (next != now.now && now.now == grant.now && now.from == grant.from) {
-            __atomic_store_n(&budget_of(team, 0)->boundary[team->slot][channel->index],
-                             channel->sequence + 1, __ATOMIC_RELAXED);
+            /* A member without the lock may come to this late, when a later call's boundary is there.
+             * It changes the grant to one block, and only if no earlier call runs. */
+            if (locked)
+                __atomic_store_n(
+                    &budget_of(team, 0)->boundary[team->slot][channel->index],
+                    channel->sequence + 1, __ATOMIC_RELAXED);
             made = pack((struct grant){call, call, now.now, next});
         }
         if (__atomic_compare_exchange_n(at, &word, made, false, __ATOMIC_ACQ_REL,
