@@ -166,7 +166,8 @@ static bool lock_acquire(const symm_ctx *ctx, int turns)
                                         __ATOMIC_RELAXED))
             return true;
         if (turn % 100 == 0)
-            /* A dead holder leaves, at worst, claims that are too large. */
+            /* A dead holder leaves, at worst, claims that are too large, or cleared ones of a
+             * team of its own, whose calls end with it. */
             symm__channel_lock_break(ctx, lock, seen);
         if (turn > 50)
             sched_yield();
