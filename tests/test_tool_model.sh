@@ -224,6 +224,73 @@ explore wrong -DFAILURE -DIGNORE_RAISED
 explore wrong -DFAILURE -DIGNORE_FAILURE
 explore wrong -DUNDONE_LATE
 
+begin tokens
+explore right -DFAILURE -DCALLS=2
+explore right -DREUSE -DCALLS=2
+explore_long right -DFAILURE
+explore_long right -DFAILURE -DGRAPH
+explore_long right -DREUSE -DCALLS=2 -DFAILURE
+for mutant in ROOM_FIRST TOKEN_FIRST NO_ROOM; do
+    explore wrong "-D$mutant"
+done
+explore_long wrong -DCLEAR_LATE
+for mutant in NO_COPY COPY_FIRST END_FIRST END_ONCE; do
+    explore wrong -DFAILURE -DCALLS=2 "-D$mutant"
+done
+explore_long wrong -DFAILURE -DCALLS=2 -DNO_END
+explore wrong -DREUSE -DFAILURE -DCALLS=2 -DKEEP_DIRTY
+explore wrong -DREUSE -DCALLS=2 -DNO_ZERO
+
+begin ring
+explore right -DUNITS=1
+explore right -DSENDERS=2 -DSENDS=1 -DUNITS=1
+explore right -DANY -DUNITS=1
+explore right -DDEATHS=1 -DSENDS=1
+explore right -DTIMEOUTS -DSENDS=1
+search fair right -DDEATHS=1 -DSENDS=1 -DUNITS=1
+# Up to 7 million states, 10 s each.
+explore_long right
+explore_long right -DRECEIVERS=2
+explore_long right -DSENDERS=2 -DSENDS=1
+explore_long right -DSENDERS=2 -DRECEIVERS=2 -DSENDS=1 -DUNITS=1
+explore_long right -DANY
+explore_long right -DBOTH_ANY
+explore_long right -DDEATHS=1
+explore_long right -DDEATHS=1 -DANY -DUNITS=1
+explore_long right -DTIMEOUTS
+for mutant in EARLY_FILL EARLY_FREE NO_WAKE COUNT_LATE NO_LAST_LOOK; do
+    explore wrong "-D$mutant"
+done
+for mutant in NO_ROOM NO_HELD; do
+    explore_long wrong "-D$mutant"
+done
+explore wrong -DSENDERS=2 -DSENDS=1 -DUNITS=1 -DNO_END
+explore_long wrong -DRECEIVERS=2 -DGIVE_EARLY
+explore wrong -DRECEIVERS=2 -DUNITS=1 -DIGNORE_BUSY
+explore wrong -DANY -DUNITS=1 -DANY_NAMED
+explore wrong -DDEATHS=1 -DSENDS=1 -DIGNORE_DEATH
+explore wrong -DTIMEOUTS -DSENDS=1 -DNO_RESTART
+
+begin budget
+explore right -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0
+explore right -DCALLS=1 -DOTHERS=1
+# Up to 11 million states, two minutes.
+explore_long right -DCALLS=2
+explore_long right -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0 -DRETURNS=1
+explore_long right -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0 -DDEATHS=1
+explore_long right -DLATER -DPARTS=2
+for mutant in CLAIM_FIRST NO_RECHECK NO_BEFORE WIDE; do
+    explore wrong -DCALLS=2 "-D$mutant"
+done
+explore wrong -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0 -DRETURNS=1 -DNO_KEEP
+explore wrong -DCALLS=2 -DDEATHS=1 -DNO_BREAK
+for mutant in NO_RESTORE NO_DONE RECHECK_WORDS NO_COMPARE KEEP_FREE; do
+    explore_long wrong -DCALLS=2 "-D$mutant"
+done
+explore_long wrong -DCALLS=2 -DOTHERS=4 -DNO_BOUNDARY
+explore_long wrong -DOTHERS=3 -DANY_CHANGE
+explore_long wrong -DLATER -DPARTS=2 -DBOUNDARY_ALWAYS
+
 begin sleep
 explore right -DSLEEPERS=3
 explore right -DCANCEL
