@@ -37,6 +37,8 @@ enum lie {
     NONE_AT_START,
     NONE_AT_SPLIT,
     NONE_AT_RENDEZVOUS,
+    DONE_LATER,
+    DONE_EARLIER,
     LIES
 };
 
@@ -56,9 +58,17 @@ static const struct {
     {"the start of a team (world", SYMM_ERR_REFUSED, "shares memory up to"},
     {"the start of a team (team", SYMM_ERR_REFUSED, "shares memory up to"},
     {"rendezvous (world", SYMM_ERR_REFUSED, "shares memory up to"},
+    {"rendezvous (world", SYMM_ERR_DAMAGED, "rank 2 sent a damaged message in rendez"},
+    {"rendezvous (world", SYMM_ERR_MISMATCH, "rank 2 is at \"rendezvous: have all"},
 };
 
 static int lie = -1; /* what this rank lies about; -1: nothing */
+
+/* One DONE of another exchange, to rank 0 alone: rank 1 ends this exchange well. */
+static bool lies_once(void)
+{
+    return lie == DONE_LATER || lie == DONE_EARLIER;
+}
 
 static int other_fd(void)
 {
@@ -74,6 +84,11 @@ static void change(struct symm_oob_head *head, struct iovec *body, int *fds, int
                 nul[] = "\0why";
     static uint64_t words[5];
 
+    if (lies_once()) {
+        head->sequence += lie == DONE_LATER ? 1u : -1u;
+        lie = -1;
+        return;
+    }
     if (lie <= PROC_FOLDER) {
         if (*count == 2)
             fds[1] = other_fd(); /* stays open: the rank ends soon */
@@ -115,7 +130,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     if (lie < 0 || message->msg_iov[0].iov_len != sizeof(head))
         return syscall(SYS_sendmsg, fd, message, flags);
     memcpy(&head, message->msg_iov[0].iov_base, sizeof(head));
-    if (head.kind != 1 ||
+    if (head.kind != (lies_once() ? SYMM_OOB_DONE : SYMM_OOB_DATA) ||
         strncmp(head.what, expected[lie].step, strlen(expected[lie].step)) != 0)
         return syscall(SYS_sendmsg, fd, message, flags);
     if (message->msg_iovlen > 1)
@@ -149,10 +164,10 @@ static symm_status go(symm_ctx **ctx, int which)
 
     if (status == SYMM_OK && which == NONE_AT_SPLIT)
         status = symm_team_split(symm_team_world(*ctx), 0, harness_rank(), &team);
-    if (status == SYMM_OK && which == NONE_AT_RENDEZVOUS)
+    if (status == SYMM_OK && which >= NONE_AT_RENDEZVOUS)
         status = symm_empty_strided_p2p(symm_team_world(*ctx), 1, &shape, &stride,
                                         SYMM_FLOAT32, 1, &buffer);
-    if (status == SYMM_OK && which == NONE_AT_RENDEZVOUS)
+    if (status == SYMM_OK && which >= NONE_AT_RENDEZVOUS)
         status = symm_rendezvous(symm_team_world(*ctx));
     return status;
 }

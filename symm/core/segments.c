@@ -443,6 +443,7 @@ static symm_status import_agreed(symm_team *team, const char *what, double timeo
 {
     struct symm_room *room = &team->ctx->room;
     size_t before[SYMM_MAX_PLACES];
+    char step[64];
     symm_status status;
 
     memcpy(before, team->extent, sizeof(before));
@@ -451,8 +452,11 @@ static symm_status import_agreed(symm_team *team, const char *what, double timeo
         status = check_extents(team, survey);
     if (status == SYMM_OK)
         status = symm__registered_check(team);
+    /* A name of its own: a rank that has not ended the first step takes no part of this one for
+     * one of that. */
+    snprintf(step, sizeof(step), "%s: have all mapped all?", what);
     status =
-        symm__team_exchange(team, what, timeout, status, NULL, 0, NULL, 0, room->acks);
+        symm__team_exchange(team, step, timeout, status, NULL, 0, NULL, 0, room->acks);
     symm__oob_messages_finish(room->acks, team->size);
     if (status != SYMM_OK) {
         import_undo(team, before);

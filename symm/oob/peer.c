@@ -463,6 +463,9 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
     if (oob_is_fail(head))
         /* The peer has failed in a step on the way to this one, and won't arrive. */
         return later ? oob_failed(run, peer, head) : oob_relay(run, peer, head);
+    if (later && head->kind == SYMM_OOB_DONE) /* it lacks this rank's part */
+        return oob_damaged(run, peer,
+                           "it was done with an exchange that has not begun");
     if (!later || head->kind != SYMM_OOB_DATA)
         return SYMM_OK;
     if (!symm__same_step(head->what, run->exchange->what)) {
