@@ -212,6 +212,7 @@ static int body_refused(symm_ctx *ctx, void *arg)
     CHECK_STATUS(symm_mem_alloc("host", -1, 64, NULL), SYMM_ERR_INVALID);
     CHECK_STATUS(symm_mem_alloc("host", -1, SIZE_MAX, &memory), SYMM_ERR_OVERFLOW);
     CHECK_STATUS(symm_mem_alloc("host", -1, (size_t)1 << 60, &memory), SYMM_ERR_NOMEM);
+    CHECK_ERROR("address space for symm_mem_alloc; ask for less");
     CHECK(memory == NULL);
     CHECK_OK(symm_mem_alloc("host", -1, 4096, &memory));
     CHECK_STATUS(symm_mem_free((char *)memory + 8), SYMM_ERR_NOT_FOUND);

@@ -15,7 +15,7 @@
 #define GRANULARITY ((size_t)2 << 20)
 #define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-symm_status symm__shared_reserve(size_t bytes, void **base)
+symm_status symm__shared_reserve(size_t bytes, const char *what, void **base)
 {
     void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                     -1, 0);
@@ -23,9 +23,9 @@ symm_status symm__shared_reserve(size_t bytes, void **base)
     if (at == MAP_FAILED)
         return symm__fail_errno(
             SYMM_ERR_NOMEM, errno,
-            "reserving %zu bytes of address space for all ranks' heaps; "
-            "try a smaller SYMM_HEAP_BYTES or raise ulimit -v",
-            bytes);
+            "reserving %zu bytes of address space for %s; ask for less, or raise "
+            "ulimit -v",
+            bytes, what);
     *base = at;
     return SYMM_OK;
 }
@@ -42,8 +42,9 @@ static symm_status map_shared(int fd, void *at, size_t bytes)
         return SYMM_OK;
     if (errno == EACCES || errno == EPERM)
         return symm__fail_errno(SYMM_ERR_REFUSED, errno,
-                                "a segment of %zu bytes may not be written to", bytes);
-    return symm__fail_errno(SYMM_ERR_NOMEM, errno, "mapping %zu bytes of a segment",
+                                "shared memory of %zu bytes may not be written to",
+                                bytes);
+    return symm__fail_errno(SYMM_ERR_NOMEM, errno, "mapping %zu bytes of shared memory",
                             bytes);
 }
 
@@ -78,7 +79,7 @@ static symm_status check_file_limit(size_t bytes)
         return SYMM_OK;
     return symm__fail(
         SYMM_ERR_NOMEM,
-        "a segment of %zu bytes is larger than the limit of a file's size, "
+        "shared memory of %zu bytes is larger than the limit of a file's size, "
         "%llu bytes (RLIMIT_FSIZE): raise it ('ulimit -f unlimited')",
         bytes, (unsigned long long)limit.rlim_cur);
 }
@@ -92,23 +93,24 @@ symm_status symm__shared_create(void *at, size_t bytes, size_t unused, int *fd)
         return status;
     made = memfd_create("symm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "memfd_create for a segment");
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                                "memfd_create for shared memory");
     if (ftruncate(made, (off_t)bytes) != 0) {
         status = symm__fail_errno(SYMM_ERR_NOMEM, errno,
-                                  "sizing a segment of %zu bytes", bytes);
+                                  "sizing shared memory of %zu bytes", bytes);
         goto err_close;
     }
     error = allocate(made, unused, bytes);
     if (error) {
-        status =
-            symm__fail_errno(SYMM_ERR_NOMEM, error,
-                             "allocating a segment of %zu bytes; is the machine or the "
-                             "container's memory limit exhausted?",
-                             bytes);
+        status = symm__fail_errno(
+            SYMM_ERR_NOMEM, error,
+            "allocating %zu bytes of shared memory; is the machine or the "
+            "container's memory limit exhausted?",
+            bytes);
         goto err_close;
     }
     if (fcntl(made, F_ADD_SEALS, SEALS) != 0) {
-        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "sealing a segment");
+        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "sealing shared memory");
         goto err_close;
     }
     status = map_shared(made, at, bytes);

@@ -16,8 +16,9 @@
 
 #include "symm/symm.h"
 
-/* Address space without memory: what lies there faults. */
-symm_status symm__shared_reserve(size_t bytes, void **base) SYMM_MUST_CHECK;
+/* Address space without memory: what lies there faults. what: for whom, in errors. */
+symm_status symm__shared_reserve(size_t bytes, const char *what,
+                                 void **base) SYMM_MUST_CHECK;
 /* Ends the reservation and all mappings in it. */
 void symm__shared_release(void *base, size_t bytes);
 /* New zeroed memory at `at`, inside a reservation. The first `unused` bytes are never used: they

@@ -165,7 +165,8 @@ static symm_status tokens_create(symm_ctx *ctx, int *fd,
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a member's words");
     made->references = 1;
     made->backend = backend;
-    status = symm__shared_reserve(SYMM_CUDA_WORDS_BYTES, &base);
+    status = symm__shared_reserve(SYMM_CUDA_WORDS_BYTES, "words of copy-engine calls",
+                                  &base);
     if (status != SYMM_OK) {
         free(made);
         return status;

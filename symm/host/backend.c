@@ -71,7 +71,7 @@ static size_t host_granularity(const struct symm_backend *backend)
 static symm_status host_reserve(struct symm_backend *backend, size_t bytes, void **base)
 {
     (void)backend;
-    return symm__shared_reserve(bytes, base);
+    return symm__shared_reserve(bytes, "all ranks' heaps (SYMM_HEAP_BYTES)", base);
 }
 
 static void host_release(struct symm_backend *backend, void *base, size_t bytes)
@@ -172,7 +172,7 @@ static symm_status host_run_open(struct symm_backend *backend,
             "a peer's registered memory comes in %u parts; on the host it "
             "has one",
             run->chunks);
-    status = symm__shared_reserve(run->bytes, at);
+    status = symm__shared_reserve(run->bytes, "a peer's registered memory", at);
     if (status != SYMM_OK)
         return status;
     status = symm__shared_map(fds[0], *at, run->bytes);
@@ -203,7 +203,7 @@ static symm_status host_mem_alloc(int device, size_t bytes, struct symm_mem *mem
 
     (void)device;
     mem->bytes = (bytes + page - 1) / page * page;
-    status = symm__shared_reserve(mem->bytes, &at);
+    status = symm__shared_reserve(mem->bytes, "symm_mem_alloc", &at);
     if (status != SYMM_OK)
         return status;
     status = symm__shared_create(at, mem->bytes, 0, &mem->fd);

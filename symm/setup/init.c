@@ -262,7 +262,8 @@ static symm_status open_pages(symm_ctx *ctx)
 
     if (ctx->thread_group)
         return SYMM_OK; /* has it */
-    status = symm__shared_reserve((size_t)ctx->local_size * SYMM_CONTROL_BYTES, &base);
+    status = symm__shared_reserve((size_t)ctx->local_size * SYMM_CONTROL_BYTES,
+                                  "control pages", &base);
     if (status == SYMM_OK)
         ctx->control_base = base;
     return status;

@@ -71,7 +71,7 @@ static symm_status open_space(symm_thread_group *group, const symm_ctx *ctx)
     size_t bytes = (size_t)group->size * ctx->stride;
     struct symm_backend *owner;
     void *base, *control_base;
-    symm_status status = symm__shared_reserve(pages, &control_base);
+    symm_status status = symm__shared_reserve(pages, "control pages", &control_base);
 
     if (status != SYMM_OK)
         return status;
