@@ -74,6 +74,7 @@ static int body_order(symm_ctx *ctx, void *arg)
     _Atomic int done = 0;
     struct gate gate = {0, 0};
     void *stream = NULL;
+    char text[64];
     (void)arg;
     CHECK_OK(symm_stream_create(ctx, &stream));
     CHECK(stream != NULL);
@@ -86,6 +87,10 @@ static int body_order(symm_ctx *ctx, void *arg)
         CHECK_OK(symm_stream_call(ctx, stream, count_up, &done));
     }
     CHECK(atomic_load(&done) == 0);
+    CHECK_STATUS(symm_stream_synchronize(ctx, stream, 0.01), SYMM_ERR_TIMEOUT);
+    snprintf(text, sizeof(text), "stream %p of rank %d still has", stream,
+             harness_rank());
+    CHECK_ERROR(text);
     atomic_store(&gate.open, 1);
     CHECK_OK(symm_stream_synchronize(ctx, stream, HARNESS_AMPLE));
     CHECK(atomic_load(&done) == CHAIN);

@@ -86,7 +86,7 @@ symm_status symm_stream_synchronize(symm_ctx *ctx, void *stream, double timeout)
         status = symm__stream_check(ctx, stream);
     if (status != SYMM_OK || !stream)
         return status; /* inline calls are complete when they return */
-    return ctx->ops->stream_synchronize(ctx->backend, stream, seconds);
+    return ctx->ops->stream_synchronize(ctx->backend, stream, ctx->rank, seconds);
 }
 
 void symm_stream_destroy(symm_ctx *ctx, void *stream)

@@ -170,7 +170,8 @@ struct symm_backend_ops {
     void (*stream_push)(struct symm_backend *backend, struct symm_stream *stream,
                         struct symm_task *task);
     symm_status (*stream_synchronize)(struct symm_backend *backend,
-                                      struct symm_stream *stream, double seconds);
+                                      struct symm_stream *stream, int rank,
+                                      double seconds); /* rank: for its error */
 };
 
 #endif

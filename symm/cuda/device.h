@@ -163,6 +163,7 @@ bool symm__cuda_stream_is_own(const struct symm_stream *stream);
 void symm__cuda_stream_push(struct symm_backend *backend, struct symm_stream *stream,
                             struct symm_task *task);
 symm_status symm__cuda_stream_synchronize(struct symm_backend *backend,
-                                          struct symm_stream *stream, double seconds);
+                                          struct symm_stream *stream, int rank,
+                                          double seconds);
 
 #endif

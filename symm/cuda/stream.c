@@ -106,7 +106,8 @@ static CUresult query(const struct symm_cuda_driver *driver, CUstream stream,
 }
 
 symm_status symm__cuda_stream_synchronize(struct symm_backend *backend,
-                                          struct symm_stream *stream, double seconds)
+                                          struct symm_stream *stream, int rank,
+                                          double seconds)
 {
     struct symm_cuda_scope scope;
     CUresult result;
@@ -117,9 +118,10 @@ symm_status symm__cuda_stream_synchronize(struct symm_backend *backend,
     result = query(backend->driver, cuda_stream(stream), seconds);
     if (result == CUDA_ERROR_NOT_READY)
         status = symm__fail(SYMM_ERR_TIMEOUT,
-                            "stream %p still has calls to run after %g s; raise the "
-                            "seconds given, or look at what they wait for",
-                            (void *)stream, seconds);
+                            "symm_stream_synchronize: stream %p of rank %d still has "
+                            "calls to run after %g s; symm-top shows for whom they "
+                            "wait; else give a longer timeout",
+                            (void *)stream, rank, seconds);
     else
         status = symm__cuda_check(backend->driver, result, "cuStreamQuery",
                                   "waiting for stream %p", (void *)stream);
@@ -132,7 +134,7 @@ symm_status symm__cuda_synchronize(symm_ctx *ctx, void *stream, double seconds)
     symm_status status = symm__cuda_stream_check(ctx, &stream);
 
     return status == SYMM_OK
-               ? symm__cuda_stream_synchronize(ctx->backend, stream, seconds)
+               ? symm__cuda_stream_synchronize(ctx->backend, stream, ctx->rank, seconds)
                : status;
 }
 

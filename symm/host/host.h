@@ -20,6 +20,7 @@ void symm__queue_push(struct symm_backend *backend, struct symm_stream *stream,
                       struct symm_task *task);
 /* All that was queued before the call has run; SYMM_ERR_TIMEOUT after `seconds`. */
 symm_status symm__queue_synchronize(struct symm_backend *backend,
-                                    struct symm_stream *stream, double seconds);
+                                    struct symm_stream *stream, int rank,
+                                    double seconds);
 
 #endif

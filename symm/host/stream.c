@@ -126,7 +126,8 @@ void symm__queue_push(struct symm_backend *backend, struct symm_stream *stream,
 }
 
 symm_status symm__queue_synchronize(struct symm_backend *backend,
-                                    struct symm_stream *stream, double seconds)
+                                    struct symm_stream *stream, int rank,
+                                    double seconds)
 {
     symm_status status = SYMM_OK;
     struct timespec until = symm__until(seconds);
@@ -145,8 +146,10 @@ symm_status symm__queue_synchronize(struct symm_backend *backend,
     if (status != SYMM_OK)
         return symm__fail(
             status,
-            "the stream still has %llu calls to run after %g s; raise the "
-            "seconds given, or look at what its calls wait for",
-            (unsigned long long)target, seconds);
+            "symm_stream_synchronize: stream %p of rank %d still has %llu call%s to "
+            "run "
+            "after %g s; symm-top shows for whom they wait; else give a longer timeout",
+            (void *)stream, rank, (unsigned long long)target, target == 1 ? "" : "s",
+            seconds);
     return SYMM_OK;
 }
