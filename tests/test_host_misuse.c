@@ -117,6 +117,10 @@ static void test_init(void **state)
     INVALID("'abacus'", init_with((symm_config){.world_size = 1, .backend = "abacus"}));
     INVALID("heap_bytes", INIT(.world_size = 1, .heap_bytes = 1));
     INVALID("heap_bytes", INIT(.world_size = 1, .heap_bytes = SIZE_MAX));
+    INVALID(
+        "team_bytes is 2097152; give a multiple of 2097152 from 4194304 to 536870912",
+        INIT(.world_size = 1, .heap_bytes = (size_t)1 << 30,
+             .team_bytes = (size_t)2 << 20));
     INVALID("team_bytes", INIT(.world_size = 1, .team_bytes = 3));
     shorter.size = 1;
     longer.size = SIZE_MAX;

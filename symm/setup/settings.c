@@ -77,14 +77,18 @@ static symm_status take_sizes(symm_ctx *ctx, const symm_config *config)
         /* the default's: a small heap still gets two teams */
         ctx->team_bytes = ctx->stride / 4 / granule * granule;
     if (ctx->stride % (2 * granule) != 0 || ctx->stride < 16 * granule ||
-        ctx->stride > ((size_t)1 << 44) || ctx->team_bytes % granule != 0 ||
-        ctx->team_bytes < 2 * granule || ctx->team_bytes > ctx->stride / 2)
+        ctx->stride > ((size_t)1 << 44))
         return symm__fail(
             SYMM_ERR_INVALID,
-            "heap_bytes %zu and team_bytes %zu: the heap is a multiple of %zu, "
-            "at least %zu and at most 16 TiB, a team's part a multiple of %zu and "
-            "at most half of it",
-            ctx->stride, ctx->team_bytes, 2 * granule, 16 * granule, granule);
+            "heap_bytes is %zu; give a multiple of %zu from %zu to 16 TiB "
+            "(SYMM_HEAP_BYTES)",
+            ctx->stride, 2 * granule, 16 * granule);
+    if (ctx->team_bytes % granule != 0 || ctx->team_bytes < 2 * granule ||
+        ctx->team_bytes > ctx->stride / 2)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "team_bytes is %zu; give a multiple of %zu from %zu to %zu, "
+                          "half of heap_bytes (SYMM_TEAM_BYTES)",
+                          ctx->team_bytes, granule, 2 * granule, ctx->stride / 2);
     return SYMM_OK;
 }
 
