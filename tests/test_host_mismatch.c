@@ -407,10 +407,51 @@ static void differing_calls(void **state)
         fail_msg("%s: known after %.3f s at best", change_names[change], fastest);
 }
 
+/* ---- A call and a rendezvous ------------------------------------------------------ */
+
+/* Rank 0 makes a barrier, the others a rendezvous, or nothing: rank 0 says which. */
+static int body_elsewhere(symm_ctx *ctx, void *arg)
+{
+    const bool *comes = arg;
+    symm_call call = {.size = sizeof(call), .site = "layer7.mlp", .timeout = 0.3};
+    symm_team *world = symm_team_world(ctx);
+
+    if (harness_rank() == 0) {
+        CHECK_STATUS(symm_barrier(world, &call, NULL), SYMM_ERR_TIMEOUT);
+        CHECK_ERROR("rank 1 did not arrive at site 'layer7.mlp'");
+        CHECK_ERROR(*comes ? "; rank 1 waits in rendezvous (world): all ranks of a "
+                             "team must make the same calls"
+                           : "; rank 1 has made no call on this channel; if it is only "
+                             "slow, raise the timeout");
+        return 0;
+    }
+    if (*comes)
+        CHECK(symm_rendezvous(world) != SYMM_OK); /* rank 0 goes */
+    else
+        CHECK_STATUS(symm_signal_wait(world, 0, 0, NULL, NULL), SYMM_ERR_TIMEOUT);
+    return 0;
+}
+
+static void elsewhere(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool comes = i % 2;
+        struct harness h = {.ranks = 2,
+                            .mode = i < 2 ? HARNESS_THREADS : HARNESS_PROCESSES,
+                            .body = body_elsewhere,
+                            .arg = &comes};
+
+        assert_int_equal(harness_run(&h), 0);
+    }
+}
+
 int main(void)
 {
     static enum change changes[CHANGES];
-    struct CMUnitTest tests[CHANGES];
+    struct CMUnitTest tests[CHANGES + 1] = {
+        [CHANGES] = cmocka_unit_test(elsewhere),
+    };
     for (int i = 0; i < CHANGES; i++) {
         changes[i] = (enum change)i;
         tests[i] = (struct CMUnitTest){change_names[i], differing_calls, NULL, NULL,

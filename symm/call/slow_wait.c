@@ -297,28 +297,25 @@ static symm_status report_timeout(const struct slow_wait *slow)
 {
     symm_team *team = slow->team;
     const struct symm_state *state = slow->state;
-    char missing[96], mine[150], last[150];
+    char missing[96], mine[150], last[150], where[200];
     struct symm_site site = {0};
     uint32_t before = state->epoch - 1;
     uint64_t value;
     int one = state->rank;
+    bool other;
 
     if (list_missing(slow, missing, sizeof(missing), &one) == 0)
         return SYMM_OK; /* it arrived at the last moment */
     value = symm_device_word_load(&state->slots[one][before & 1].word);
     if ((uint32_t)value == before && value >> 32 != 0)
         symm__site_copy(&state->slots[one][before & 1].site, &site);
-    else
-        snprintf(site.name, sizeof(site.name), "no call yet");
+    (void)symm__site_text(&site, before, last, sizeof(last));
+    (void)symm__team_late_text(team, team->world_rank[one], site.tag ? last : NULL,
+                               &other, where, sizeof(where));
     return symm__team_fail(
-        team, SYMM_ERR_TIMEOUT,
-        "%s did not arrive at %s within %g s; rank %d was last at %s; if it is only "
-        "slow, "
-        "raise the timeout (SYMM_TIMEOUT)",
-        missing, symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine)),
-        slow->wait.timeout, team->world_rank[one],
-        site.tag ? symm__site_text(&site, before, last, sizeof(last))
-                 : "no site of this channel");
+        team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s; %s%s", missing,
+        symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine)),
+        slow->wait.timeout, where, symm__late_advice(other));
 }
 
 /* ---- The wait ------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "oob/packet.h"
 #include "sight/sight.h"
 #include "util/clock.h"
 #include "util/hash.h"
@@ -148,6 +149,43 @@ symm_status symm__team_record_of(symm_team *team, int member)
                  team->world_rank[member], symm_status_name((symm_status)state));
     symm__fail((symm_status)state, "%s", text);
     return team_mark(team, (symm_status)state, text);
+}
+
+/* Has the rank of this host come to an exchange of the team in which this rank is not? */
+static bool has_begun(symm_team *team, int world_rank, char what[64])
+{
+    symm_ctx *ctx = team->ctx;
+    bool begun;
+
+    /* The lock of exchanges: during one, the sockets say nothing of others. */
+    if (symm__is_far(ctx, world_rank) || pthread_mutex_trylock(&ctx->lock) != 0)
+        return false;
+    if (team->outer)
+        team = team->outer;
+    begun = symm__oob_begun(&ctx->oob, world_rank, team->uid, team->sequence, what);
+    pthread_mutex_unlock(&ctx->lock);
+    return begun;
+}
+
+const char *symm__team_late_text(symm_team *team, int world_rank, const char *last,
+                                 bool *other, char *text, size_t bytes)
+{
+    char what[64];
+
+    *other = has_begun(team, world_rank, what);
+    if (*other)
+        snprintf(text, bytes, "rank %d waits in %s", world_rank, what);
+    else if (last)
+        snprintf(text, bytes, "rank %d was last at %s", world_rank, last);
+    else
+        snprintf(text, bytes, "rank %d has made no call on this channel", world_rank);
+    return text;
+}
+
+const char *symm__late_advice(bool other)
+{
+    return other ? ": all ranks of a team must make the same calls in the same order"
+                 : "; if it is only slow, raise the timeout (SYMM_TIMEOUT)";
 }
 
 /* The number of the symm_team_shrink that the rank has come to; 0: to none, or it is not mapped. */

@@ -19,6 +19,13 @@ symm_status symm__team_fail(symm_team *team, symm_status status, const char *for
 symm_status symm__team_failed(const symm_team *team);
 /* Has this member reported a failure of this team? Then it is this rank's too. */
 symm_status symm__team_record_of(symm_team *team, int member);
+/* Where the member is that has not come to a call on a channel, for a sentence: "rank 1 waits in
+ * rendezvous (world)", "rank 1 was last at LAST"; last NULL: it has made no call there. *other: it
+ * is elsewhere, so more time does not help. */
+const char *symm__team_late_text(symm_team *team, int world_rank, const char *last,
+                                 bool *other, char *text, size_t bytes);
+/* What to do about a member that is late. */
+const char *symm__late_advice(bool other);
 /* Has one of these ranks of the world, on this host and not this one, died? Its status, *at, its
  * place in the list, and *why; SYMM_OK: none. To find why a finalized rank left a call undone,
  * call this after symm__process_finished has returned true. */

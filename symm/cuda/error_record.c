@@ -457,9 +457,11 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
 {
     const struct symm_cuda_members late =
         symm__members_less(&facts->missing, &facts->queued);
-    char missing[96], mine[150], last[150], queued[192], queues[192], unpaired[288];
+    char missing[96], mine[150], last[150], where[200], queued[192], queues[192],
+        unpaired[288];
     int one = symm__members_first(&late);
     uint64_t before;
+    bool other;
 
     if (!symm__members_none(&facts->missing) && one < 0)
         return report_queued(team, facts);
@@ -489,15 +491,17 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s%s", missing,
             own_text(team, facts, mine, sizeof(mine)), facts->timeout, unpaired);
-    return symm__team_fail(
-        team, SYMM_ERR_TIMEOUT,
-        "%s did not arrive at %s within %g s%s; rank %d was last at %s%s; if it is "
-        "only slow, raise the timeout (SYMM_TIMEOUT)",
-        missing, own_text(team, facts, mine, sizeof(mine)), facts->timeout,
-        queued_text(team, facts, queued, sizeof(queued)), symm__team_rank_at(team, one),
-        tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
-                 sizeof(last)),
-        symm__cuda_queue_text(team, facts, queues, sizeof(queues)));
+    (void)tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
+                   sizeof(last));
+    (void)symm__team_late_text(team, symm__team_rank_at(team, one),
+                               before >> 32 ? last : NULL, &other, where,
+                               sizeof(where));
+    return symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                           "%s did not arrive at %s within %g s%s; %s%s%s", missing,
+                           own_text(team, facts, mine, sizeof(mine)), facts->timeout,
+                           queued_text(team, facts, queued, sizeof(queued)), where,
+                           symm__cuda_queue_text(team, facts, queues, sizeof(queues)),
+                           symm__late_advice(other));
 }
 
 static symm_status report_cancelled(symm_team *team, const struct symm_cuda_facts *facts)

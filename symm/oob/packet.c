@@ -161,6 +161,34 @@ struct symm_oob_missed *symm__oob_missed(const struct symm_oob *oob, int rank)
     return oob->missed[symm__oob_place(oob, rank)];
 }
 
+/* Is it of a part for that exchange, or for a later one of its tag? */
+static bool is_part_of(const struct symm_oob_head *head, int rank, uint64_t tag,
+                       uint32_t sequence)
+{
+    return head->magic == SYMM_OOB_MAGIC && head->version == SYMM_OOB_VERSION &&
+           head->kind == SYMM_OOB_DATA && head->rank == rank && head->tag == tag &&
+           (int32_t)(head->sequence - sequence) >= 0;
+}
+
+bool symm__oob_begun(const struct symm_oob *oob, int rank, uint64_t tag,
+                     uint32_t sequence, char what[64])
+{
+    const struct symm_oob_missed *missed = symm__oob_missed(oob, rank);
+    struct symm_oob_head head = {0};
+    size_t bytes;
+
+    if (missed != NULL)
+        head = missed->head;
+    if (!is_part_of(&head, rank, tag, sequence) &&
+        (oob->peer_fd == NULL || oob->peer_fd[rank] < 0 ||
+         symm__oob_peek(oob, rank, &head, &bytes) != SYMM_SEQPACKET_OK ||
+         bytes < sizeof(head) || !is_part_of(&head, rank, tag, sequence)))
+        return false;
+    (void)symm__printable(head.what, sizeof(head.what));
+    memcpy(what, head.what, sizeof(head.what));
+    return true;
+}
+
 void symm__oob_missed_drop(struct symm_oob *oob, int rank)
 {
     struct symm_oob_missed **missed = &oob->missed[symm__oob_place(oob, rank)];

@@ -64,6 +64,11 @@ symm_status symm__oob_miss(struct symm_oob *oob, const struct symm_oob_head *hea
 struct symm_oob_missed *symm__oob_missed(const struct symm_oob *oob, int rank);
 void symm__oob_missed_drop(struct symm_oob *oob, int rank);
 
+/* Has the rank, of this host, begun an exchange of that tag, of that number or a later one, and does
+ * it wait there for this rank? Then `what` has the step as it names it. For sentences. */
+bool symm__oob_begun(const struct symm_oob *oob, int rank, uint64_t tag,
+                     uint32_t sequence, char what[64]);
+
 /* The results are those of symm__seqpacket_send, _recv and _peek. */
 enum symm_seqpacket symm__oob_out(const struct symm_oob *oob, int rank,
                                   const struct iovec *parts, int parts_count,

@@ -605,12 +605,16 @@ static void tell_deaths(symm_ctx *ctx)
     }
 }
 
-static void link_close(symm_ctx *ctx)
+static void link_close(symm_ctx *ctx, bool forked)
 {
     tell_deaths(ctx);
     symm__forks_remove(&ctx->relay_forks);
     symm__forks_remove(&ctx->forks);
+    if (!forked) /* a watchdog may look at what has come: symm__team_late_text */
+        pthread_mutex_lock(&ctx->lock);
     symm__oob_finish(&ctx->oob);
+    if (!forked)
+        pthread_mutex_unlock(&ctx->lock);
 }
 
 void symm_finalize(symm_ctx *ctx)
@@ -642,7 +646,7 @@ void symm_finalize(symm_ctx *ctx)
     symm__record_close(ctx, forked);
     symm__liveness_destroy(ctx->liveness);
     if (ctx->hosts <= 1)
-        link_close(ctx); /* over several hosts teams use it until they are freed */
+        link_close(ctx, forked); /* over several hosts teams use it until they are freed */
     for (int s = SYMM_MAX_TEAMS - 1; s >= 0; s--)
         if (ctx->teams[s] && !ctx->teams[s]->inner) /* goes with its team */
             symm__team_free(ctx->teams[s]);
@@ -651,7 +655,7 @@ void symm_finalize(symm_ctx *ctx)
     /* release: what the teams have reported is there */
     if (!forked && symm__own_control(ctx))
         __atomic_store_n(&symm__own_control(ctx)->left, 1, __ATOMIC_RELEASE);
-    link_close(ctx);
+    link_close(ctx, forked);
     idle = symm__engine_unload(ctx);
     if (ctx->control_handle >= 0)
         close(ctx->control_handle);
