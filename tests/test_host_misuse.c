@@ -389,10 +389,16 @@ static void refuse_all(const struct world *w, const symm_call *c, const char *na
 {
     float *m = w->memory;
     symm_team *t = w->team;
+    const symm_p2p_op op = {.size = sizeof(op),
+                            .kind = SYMM_P2P_SEND,
+                            .ptr = m,
+                            .count = 1,
+                            .dtype = SYMM_FLOAT32};
 
     refuse_call(w, c, name);
     INVALID(name, symm_send(t, m, 1, SYMM_FLOAT32, 0, c, NULL));
     INVALID(name, symm_recv(t, m, 1, SYMM_FLOAT32, 0, c, NULL));
+    INVALID(name, symm_p2p_batch(t, &op, 1, c, NULL));
 }
 
 static void test_call_structs(void **state)
