@@ -58,10 +58,62 @@ static void elsewhere(void **state)
     assert_int_equal(run(body_elsewhere, NULL), 0);
 }
 
+/* ---- Calls whose arrays alone differ ---------------------------------------------- */
+
+struct placed {
+    const char *algorithm;
+    int in, out; /* elements by which rank 1's arrays are shifted */
+    const char *says;
+};
+
+static int body_placed(symm_ctx *ctx, void *arg)
+{
+    const struct placed *p = arg;
+    const int64_t shape = 1 << 20, stride = 1;
+    symm_call call = {.size = sizeof(call), .site = "layer", .algorithm = p->algorithm};
+    symm_team *world = symm_team_world(ctx);
+    symm_work *work = NULL;
+    float *at[2];
+
+    for (uint64_t i = 0; i < 2; i++) {
+        symm_buffer *buffer;
+
+        CHECK_OK(symm_empty_strided_p2p(world, 1, &shape, &stride, SYMM_FLOAT32, i + 1,
+                                        &buffer));
+        at[i] = symm_buffer_ptr(buffer);
+    }
+    CHECK_OK(symm_rendezvous(world));
+    if (harness_rank() == 1) {
+        at[0] += p->in;
+        at[1] += p->out;
+    }
+    CHECK_OK(symm_all_reduce(world, at[0], at[1], 65536, SYMM_FLOAT32, SYMM_SUM, &call,
+                             &work));
+    CHECK_STATUS(symm_work_synchronize(work, HARNESS_AMPLE), SYMM_ERR_MISMATCH);
+    symm_work_release(work);
+    CHECK_ERROR(p->says);
+    CHECK_ERROR("rank 0");
+    CHECK_ERROR("rank 1");
+    CHECK_ERROR(" are at site 'layer' (all_reduce sum of 65536 float32, ");
+    return 0;
+}
+
+static void placed_apart(void **state)
+{
+    struct placed placed[] = {{"one_shot_pull", 64, 0, ", but `in` is at offset "},
+                              {"two_shot_inplace", 0, 64, ", but `out` is at offset "}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        if (run(body_placed, &placed[i]) != 0)
+            fail_msg("%s", placed[i].algorithm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elsewhere),
+        cmocka_unit_test(placed_apart),
     };
 
     device_suite();

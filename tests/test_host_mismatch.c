@@ -407,6 +407,76 @@ static void differing_calls(void **state)
         fail_msg("%s: known after %.3f s at best", change_names[change], fastest);
 }
 
+/* ---- Calls whose arrays alone differ ---------------------------------------------- */
+
+/* What rank 1 does differently, in symmetric memory; `says`: beside one text for both. */
+static const struct placed {
+    enum kind kind;
+    const char *algorithm;
+    int in, out; /* elements by which rank 1's arrays are shifted */
+    bool in_place;
+    const char *says;
+} placed[] = {
+    {ALL_REDUCE, "one_shot_pull", 16, 0, false, ", but `in` is at offset "},
+    {ALL_REDUCE, "two_shot_inplace", 0, 16, false, ", but `out` is at offset "},
+    {ALL_REDUCE, "two_shot_inplace", 0, 0, true, ", but `out` is at offset "},
+    {ALL_GATHER, "one_shot_pull", 0, 0, true, ", but it is in place on rank 1 alone"},
+    {BROADCAST, "one_shot_pull", 0, 16, false, ", but `out` is at offset "},
+};
+
+static int body_placed(symm_ctx *ctx, void *arg)
+{
+    const struct placed *p = arg;
+    const int64_t shape = AREA_BYTES, stride = 1;
+    symm_team *world = symm_team_world(ctx);
+    symm_buffer *buffers[2];
+    int *memory[2];
+    struct arguments a = {.kind = p->kind,
+                          .team = world,
+                          .count = BASE_COUNT,
+                          .dtype = SYMM_INT32,
+                          .op = SYMM_SUM,
+                          .call = {.size = sizeof(a.call),
+                                   .site = "layer7.mlp",
+                                   .algorithm = p->algorithm}};
+
+    for (uint64_t i = 0; i < 2; i++) {
+        CHECK_OK(symm_empty_strided_p2p(world, 1, &shape, &stride, SYMM_UINT8, i + 1,
+                                        &buffers[i]));
+        memory[i] = symm_buffer_ptr(buffers[i]);
+    }
+    CHECK_OK(symm_rendezvous(world));
+    a.in = memory[0];
+    a.out = memory[1];
+    if (harness_rank() == 1) {
+        a.in += p->in;
+        a.out = p->in_place ? memory[0] : a.out + p->out;
+        if (p->in_place && p->kind == ALL_GATHER)
+            a.in += BASE_COUNT;
+    }
+    CHECK_STATUS(invoke(&a), SYMM_ERR_MISMATCH);
+    CHECK_ERROR(p->says);
+    CHECK_ERROR("at site 'layer7.mlp' (");
+    CHECK_ERROR("rank 0");
+    CHECK_ERROR("rank 1");
+    return 0;
+}
+
+static void placed_apart(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(placed) / sizeof(placed[0]); i++) {
+        struct placed one = placed[i / 2];
+        struct harness h = {.ranks = 2,
+                            .mode = i % 2 ? HARNESS_THREADS : HARNESS_PROCESSES,
+                            .body = body_placed,
+                            .arg = &one};
+
+        if (harness_run(&h) != 0)
+            fail_msg("%s by %s", kind_names[one.kind], one.algorithm);
+    }
+}
+
 /* ---- A call and a rendezvous ------------------------------------------------------ */
 
 /* Rank 0 makes a barrier, the others a rendezvous, or nothing: rank 0 says which. */
@@ -449,8 +519,9 @@ static void elsewhere(void **state)
 int main(void)
 {
     static enum change changes[CHANGES];
-    struct CMUnitTest tests[CHANGES + 1] = {
+    struct CMUnitTest tests[CHANGES + 2] = {
         [CHANGES] = cmocka_unit_test(elsewhere),
+        [CHANGES + 1] = cmocka_unit_test(placed_apart),
     };
     for (int i = 0; i < CHANGES; i++) {
         changes[i] = (enum change)i;

@@ -88,13 +88,14 @@ static symm_status report_mismatch(const struct slow_wait *slow, int member)
     struct symm_site site;
 
     symm__site_copy(&slot->site, &site);
-    return symm__team_fail(
-        team, SYMM_ERR_MISMATCH,
-        "rank %d is at %s, rank %d is at %s: all ranks of a team must "
-        "make the same calls in the same order",
-        team->world_rank[member],
-        symm__site_text(&site, state->epoch, theirs, sizeof(theirs)), team->ctx->rank,
-        symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine)));
+    return symm__team_mismatch(
+        team,
+        &(struct symm_call_at){
+            team->world_rank[member], &site,
+            symm__site_text(&site, state->epoch, theirs, sizeof(theirs))},
+        &(struct symm_call_at){
+            team->ctx->rank, &slow->args->site,
+            symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine))});
 }
 
 /* Fails the wait because a member has ended, so that the awaited one does not arrive. */

@@ -316,6 +316,70 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
     return text;
 }
 
+/* ---- Calls that differ */
+
+static uint64_t offset_of(uint32_t high, uint32_t low)
+{
+    return (uint64_t)high << 32 | low;
+}
+
+/* "at offset 4194304 on rank 1" */
+static const char *place_text(uint64_t offset, int rank, char *text, size_t bytes)
+{
+    if (offset == UINT64_MAX)
+        snprintf(text, bytes, "in no symmetric memory on rank %d", rank);
+    else if (offset >> 63) /* see call/prepare.c */
+        snprintf(text, bytes, "of a captured call on rank %d", rank);
+    else
+        snprintf(text, bytes, "at offset %llu on rank %d", (unsigned long long)offset,
+                 rank);
+    return text;
+}
+
+/* What two calls of one text differ in, of what their tags contain. */
+static void difference(const struct symm_call_at *a, const struct symm_call_at *b,
+                       char *text, size_t bytes)
+{
+    const uint64_t in[2] = {offset_of(a->site->in_high, a->site->in_low),
+                            offset_of(b->site->in_high, b->site->in_low)};
+    const uint64_t out[2] = {offset_of(a->site->out_high, a->site->out_low),
+                             offset_of(b->site->out_high, b->site->out_low)};
+    const bool inputs = in[0] != in[1];
+    char place[2][48];
+
+    if ((out[0] == UINT64_MAX) !=
+        (out[1] == UINT64_MAX)) /* of a gather in place alone */
+        snprintf(text, bytes,
+                 "it is in place on rank %d alone: make it so on all ranks, or on none",
+                 out[0] != UINT64_MAX ? a->rank : b->rank);
+    else if (inputs || out[0] != out[1])
+        snprintf(
+            text, bytes,
+            "`%s` is %s, %s: all ranks must give symmetric arrays at one offset",
+            inputs ? "in" : "out",
+            place_text(inputs ? in[0] : out[0], a->rank, place[0], sizeof(place[0])),
+            place_text(inputs ? in[1] : out[1], b->rank, place[1], sizeof(place[1])));
+    else
+        snprintf(text, bytes, "with different grids or plans");
+}
+
+symm_status symm__team_mismatch(symm_team *team, const struct symm_call_at *theirs,
+                                const struct symm_call_at *mine)
+{
+    char differs[176];
+
+    if (!theirs->site || !mine->site || strcmp(theirs->text, mine->text) != 0)
+        return symm__team_fail(
+            team, SYMM_ERR_MISMATCH,
+            "rank %d is at %s, rank %d is at %s: all ranks of a team must make the "
+            "same calls in the same order",
+            theirs->rank, theirs->text, mine->rank, mine->text);
+    difference(theirs, mine, differs, sizeof(differs));
+    return symm__team_fail(team, SYMM_ERR_MISMATCH,
+                           "rank %d and rank %d are at %s, but %s", theirs->rank,
+                           mine->rank, mine->text, differs);
+}
+
 /* ---- Teams over several hosts */
 
 /* Reads what other hosts have reported, and which of their ranks have died; `sentence` gets the

@@ -40,6 +40,16 @@ const char *symm__site_name_text(const char *site, char *text, size_t bytes);
 /* "'name' (all_reduce sum of 8 float32, ll_push) step 3" */
 const char *symm__site_text(const struct symm_site *site, uint32_t step, char *text,
                             size_t bytes);
+/* A call of a rank, for a sentence. */
+struct symm_call_at {
+    int rank;
+    const struct symm_site *site; /* NULL: not known */
+    const char *text;             /* of the site */
+};
+/* Fails the team because a member makes another call; shows what differs, also where the two have
+ * one text. */
+symm_status symm__team_mismatch(symm_team *team, const struct symm_call_at *theirs,
+                                const struct symm_call_at *mine);
 /* Copies a peer's site and makes its name printable. */
 void symm__site_copy(const struct symm_site *shared, struct symm_site *site);
 /* Has that rank of another host died or, if `finalized`, finalized its context, as far as the

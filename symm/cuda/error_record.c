@@ -353,8 +353,9 @@ static uint32_t their_tag(const symm_team *team, const struct symm_cuda_facts *f
 static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts *facts,
                                    bool waited)
 {
-    char mine[176], theirs[176];
-    struct symm_site site;
+    char mine[176], theirs[176] = "another call";
+    struct symm_site site, own;
+    struct symm_call_at at[2] = {{.text = theirs}, {team->ctx->rank, NULL, mine}};
     int member = symm__members_first(&facts->missing);
     uint32_t tag = 0;
 
@@ -373,14 +374,15 @@ static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts
     if (tag && !waited && symm__team_far_at(team, member) &&
         !symm__cuda_site_of(team, member, tag, &site))
         return SYMM_OK;
-    return symm__team_fail(
-        team, SYMM_ERR_MISMATCH,
-        "rank %d is at %s, rank %d is at %s: all ranks of a team must make the same "
-        "calls in the same order",
-        symm__team_rank_at(team, member),
-        tag ? tag_text(team, member, tag, facts->counter, theirs, sizeof(theirs))
-            : "another call",
-        team->ctx->rank, own_text(team, facts, mine, sizeof(mine)));
+    at[0].rank = symm__team_rank_at(team, member);
+    if (tag)
+        (void)tag_text(team, member, tag, facts->counter, theirs, sizeof(theirs));
+    if (tag && symm__cuda_site_of(team, member, tag, &site))
+        at[0].site = &site;
+    if (symm__cuda_site_of(team, team->local_rank, facts->tag, &own))
+        at[1].site = &own;
+    (void)own_text(team, facts, mine, sizeof(mine));
+    return symm__team_mismatch(team, &at[0], &at[1]);
 }
 
 /* The last word of a member that has not reached this call. */
@@ -441,7 +443,7 @@ static const char *unpaired_text(const symm_team *team, const struct symm_cuda_f
                 continue;
             snprintf(text, bytes,
                      "; rank %d has queued %s on a stream that rank %d has not paired: "
-                     "streams pair by equal first calls",
+                     "streams pair by equal first calls, with arrays at equal offsets",
                      rank,
                      tag_text(team, m,
                               __atomic_load_n(
