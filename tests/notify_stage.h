@@ -45,7 +45,7 @@ struct told {
     _Atomic int calls;
     symm_status status;
     pthread_t thread;
-    char sentence[256];
+    char sentence[512];
     int *next; /* numbers the calls of several; NULL: not wanted */
     int number;
     symm_work *work; /* asked by the function; NULL: not wanted */

@@ -33,7 +33,7 @@ struct shared {
 struct told {
     _Atomic int calls;
     symm_status status;
-    char sentence[256];
+    char sentence[512];
     _Atomic int *next; /* numbers the calls of several; NULL: not wanted */
     int number;
     symm_work *release; /* by the function; NULL: not wanted */

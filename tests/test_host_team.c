@@ -512,10 +512,36 @@ static void teams_have_numbers_and_names(void **state)
     assert_int_equal(run_for(state, body_names, ranks, 1), 0);
 }
 
+/* A stream more than a team has channels. */
+static int body_full(symm_ctx *ctx, void *arg)
+{
+    symm_call call = {.size = sizeof(call)};
+    char text[64];
+
+    (void)arg;
+    for (int i = 0; i < 8; i++) {
+        CHECK_OK(symm_stream_create(ctx, &call.stream));
+        CHECK_STATUS(symm_barrier(symm_team_world(ctx), &call, NULL),
+                     i < 7 ? SYMM_OK : SYMM_ERR_BUSY);
+    }
+    snprintf(text, sizeof(text), "left for stream %p of rank 0", call.stream);
+    CHECK_ERROR(text);
+    return 0;
+}
+
+static void no_channel_left(void **state)
+{
+    struct harness h = {.ranks = 1, .body = body_full};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+}
+
 int main(void)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
     struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_channel_left),
         cmocka_unit_test(members_and_order),
         cmocka_unit_test(nested_teams),
         cmocka_unit_test(grid_of_teams),

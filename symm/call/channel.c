@@ -66,9 +66,10 @@ static symm_status channel_of_stream(symm_team *team, void *stream,
     }
     if (!open)
         return symm__fail(SYMM_ERR_BUSY,
-                          "the team is in use on %d streams already, the default one "
-                          "included; %s, or split a team for the others",
-                          SYMM_HOST_CHANNELS,
+                          "no channel of the team is left for stream %p of rank %d: %d "
+                          "streams have one, the default one included; %s, or split a "
+                          "team for the others",
+                          stream, team->ctx->rank, SYMM_HOST_CHANNELS,
                           team->device_ops
                               ? "use fewer (one that symm_stream_destroy ends "
                                 "makes room)"

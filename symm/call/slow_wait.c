@@ -77,6 +77,19 @@ static void sleep_on(const struct symm_backoff *wait, uint64_t seen, double seco
     __atomic_fetch_sub(&wait->wake->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
+/* " on stream 0x55d0c8a0, channel 2"; "" on the default stream, whose calls return their errors
+ * themselves. */
+static const char *where_text(const struct slow_wait *slow, char *text, size_t bytes)
+{
+    const struct symm_team_channel *channel = slow->state ? slow->state->owner : NULL;
+
+    text[0] = '\0';
+    if (channel && channel->index > 0)
+        snprintf(text, bytes, " on stream %p, channel %d", channel->stream,
+                 channel->index + 1);
+    return text;
+}
+
 /* ---- What a rank is doing, in words ------------------------------------------------- */
 
 static symm_status report_mismatch(const struct slow_wait *slow, int member)
@@ -84,7 +97,7 @@ static symm_status report_mismatch(const struct slow_wait *slow, int member)
     symm_team *team = slow->team;
     struct symm_state *state = slow->state;
     const struct symm_slot *slot = &state->slots[member][state->epoch & 1];
-    char mine[176], theirs[176];
+    char mine[176], theirs[176], where[64];
     struct symm_site site;
 
     symm__site_copy(&slot->site, &site);
@@ -92,10 +105,11 @@ static symm_status report_mismatch(const struct slow_wait *slow, int member)
         team,
         &(struct symm_call_at){
             team->world_rank[member], &site,
-            symm__site_text(&site, state->epoch, theirs, sizeof(theirs))},
+            symm__site_text(&site, state->epoch, theirs, sizeof(theirs)), ""},
         &(struct symm_call_at){
             team->ctx->rank, &slow->args->site,
-            symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine))});
+            symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine)),
+            where_text(slow, where, sizeof(where))});
 }
 
 /* Fails the wait because a member has ended, so that the awaited one does not arrive. */
@@ -103,7 +117,7 @@ static symm_status report_dead(const struct slow_wait *slow, int member, int awa
                                symm_status status, const char *why)
 {
     symm_team *team = slow->team;
-    char mine[176], name[64], what[40] = "it";
+    char mine[176], at[64], name[64], what[40] = "it";
 
     if (!slow->state)
         snprintf(what, sizeof(what), "its signal %d", slow->signal);
@@ -116,10 +130,10 @@ static symm_status report_dead(const struct slow_wait *slow, int member, int awa
         symm__site_text(&slow->args->site, slow->state->epoch, mine, sizeof(mine));
     else
         symm__site_name_text(slow->site, mine, sizeof(mine));
-    return symm__team_fail(team, status,
-                           "rank %d %s while rank %d waited for %s at %s of %s",
-                           team->world_rank[member], why, team->ctx->rank, what, mine,
-                           symm__team_name(team, name, sizeof(name)));
+    return symm__team_fail(
+        team, status, "rank %d %s while rank %d waited for %s at %s%s of %s",
+        team->world_rank[member], why, team->ctx->rank, what, mine,
+        where_text(slow, at, sizeof(at)), symm__team_name(team, name, sizeof(name)));
 }
 
 /* Fails the wait because a member has finalized. It may have finalized because another one died:
@@ -298,7 +312,7 @@ static symm_status report_timeout(const struct slow_wait *slow)
 {
     symm_team *team = slow->team;
     const struct symm_state *state = slow->state;
-    char missing[96], mine[150], last[150], where[200];
+    char missing[96], mine[150], at[64], own[96] = "", last[150], where[200];
     struct symm_site site = {0};
     uint32_t before = state->epoch - 1;
     uint64_t value;
@@ -313,10 +327,12 @@ static symm_status report_timeout(const struct slow_wait *slow)
     (void)symm__site_text(&site, before, last, sizeof(last));
     (void)symm__team_late_text(team, team->world_rank[one], site.tag ? last : NULL,
                                &other, where, sizeof(where));
+    if (where_text(slow, at, sizeof(at))[0])
+        snprintf(own, sizeof(own), "rank %d waits%s; ", team->ctx->rank, at);
     return symm__team_fail(
-        team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s; %s%s", missing,
+        team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s; %s%s%s", missing,
         symm__site_text(&slow->args->site, state->epoch, mine, sizeof(mine)),
-        slow->wait.timeout, where, symm__late_advice(other));
+        slow->wait.timeout, own, where, symm__late_advice(other));
 }
 
 /* ---- The wait ------------------------------------------------------------------------- */

@@ -371,13 +371,14 @@ symm_status symm__team_mismatch(symm_team *team, const struct symm_call_at *thei
     if (!theirs->site || !mine->site || strcmp(theirs->text, mine->text) != 0)
         return symm__team_fail(
             team, SYMM_ERR_MISMATCH,
-            "rank %d is at %s, rank %d is at %s: all ranks of a team must make the "
+            "rank %d is at %s%s, rank %d is at %s%s: all ranks of a team must make the "
             "same calls in the same order",
-            theirs->rank, theirs->text, mine->rank, mine->text);
+            theirs->rank, theirs->text, theirs->where, mine->rank, mine->text,
+            mine->where);
     difference(theirs, mine, differs, sizeof(differs));
     return symm__team_fail(team, SYMM_ERR_MISMATCH,
-                           "rank %d and rank %d are at %s, but %s", theirs->rank,
-                           mine->rank, mine->text, differs);
+                           "rank %d and rank %d%s are at %s, but %s", theirs->rank,
+                           mine->rank, mine->where, mine->text, differs);
 }
 
 /* ---- Teams over several hosts */

@@ -45,6 +45,7 @@ struct symm_call_at {
     int rank;
     const struct symm_site *site; /* NULL: not known */
     const char *text;             /* of the site */
+    const char *where;            /* " on stream 0x55d0c8a0, channel 2", or "" */
 };
 /* Fails the team because a member makes another call; shows what differs, also where the two have
  * one text. */

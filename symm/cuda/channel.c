@@ -153,6 +153,30 @@ uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel)
     return words->done[channel->index];
 }
 
+/* ---- Words ------------------------------------------------------------------------------ */
+
+/* relaxed: a call that has failed keeps its channel; only symm_stream_destroy changes it */
+const char *symm__cuda_channel_text(const struct symm_team_channel *channel, char *text,
+                                    size_t bytes)
+{
+    const symm_team *team = channel->team;
+    const void *stream = __atomic_load_n(&channel->stream, __ATOMIC_RELAXED);
+    const bool is_default =
+        __atomic_load_n(&channel->stream_id, __ATOMIC_RELAXED) == DEFAULT_STREAM ||
+        ((team->far || team->inner) && channel->index == 0);
+    char name[48];
+
+    if (!stream && !is_default)
+        snprintf(name, sizeof(name), "a stream that has ended");
+    else
+        (void)symm__cuda_stream_text(stream, name, sizeof(name));
+    snprintf(text, bytes, " on %s%s, channel %d", name,
+             channel->held || is_pinned(channel) ? " or in a graph captured from it"
+                                                 : "",
+             channel->index + 1);
+    return text;
+}
+
 /* ---- Entering ---------------------------------------------------------------------------- */
 
 static uint64_t progress_word(const struct symm_team_channel *channel)
@@ -399,6 +423,9 @@ static void streams_text(const symm_team *team, char *text, size_t bytes)
         else if (channel->stream_id == DEFAULT_STREAM)
             used += (size_t)snprintf(text + used, bytes - used, "%sthe default one",
                                      listed++ ? ", " : "");
+        else if (channel->stream == (void *)CU_STREAM_PER_THREAD)
+            used += (size_t)snprintf(text + used, bytes - used, "%sa per-thread one",
+                                     listed++ ? ", " : "");
         else
             used += (size_t)snprintf(text + used, bytes - used, "%s%p",
                                      listed++ ? ", " : "", channel->stream);
@@ -411,16 +438,16 @@ static void streams_text(const symm_team *team, char *text, size_t bytes)
 
 static symm_status busy(const symm_team *team, const void *stream, int named)
 {
-    char text[224], own[32] = "the default stream";
+    char text[224], own[48];
 
     if (named)
         return symm__fail(SYMM_ERR_BUSY,
-                          "channel %d of the team is in use by another stream of rank "
-                          "%d or of a peer; wait for its calls, or name another one",
-                          named, team->ctx->rank);
+                          "channel %d of the team is in use by another stream than %s "
+                          "of rank %d, here or on a peer; wait for its calls, or name "
+                          "another one",
+                          named, symm__cuda_stream_text(stream, own, sizeof(own)),
+                          team->ctx->rank);
     streams_text(team, text, sizeof(text));
-    if (stream)
-        snprintf(own, sizeof(own), "stream %p", stream);
     return symm__fail(
         SYMM_ERR_BUSY,
         "all %d channels of the team are in use by streams with calls that run, or "
@@ -428,7 +455,8 @@ static symm_status busy(const symm_team *team, const void *stream, int named)
         "a graph holds, or that a peer has not made yet: none is left for %s of rank "
         "%d "
         "(its streams with channels: %s); wait for one, or split a team for the others",
-        SYMM_CHANNELS, own, team->ctx->rank, text);
+        SYMM_CHANNELS, symm__cuda_stream_text(stream, own, sizeof(own)),
+        team->ctx->rank, text);
 }
 
 /* Gives the channel to the stream. The map of keys must have room for the stream that loses the

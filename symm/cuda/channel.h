@@ -48,6 +48,9 @@ void symm__cuda_channel_leave(struct symm_team_channel *channel);
 int symm__cuda_channel_of(symm_team *team, const void *stream);
 /* The same, and whether the stream is captured; of a team over several hosts as well. */
 int symm__cuda_channel_state(symm_team *team, const void *stream, bool *captured);
+/* " on stream 0x55d0c8a0, channel 2": where the channel's calls run. Returns text. */
+const char *symm__cuda_channel_text(const struct symm_team_channel *channel, char *text,
+                                    size_t bytes);
 /* Counts a launch of `blocks` blocks with that tag. Its number; 0 if a graph captures it. */
 uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t blocks,
                                    uint32_t tag);

@@ -127,23 +127,25 @@ static const char *crowds(const symm_ctx *ctx, char *text, size_t bytes)
 symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
 {
     const symm_ctx *ctx = wait->team->ctx;
-    char text[160];
+    char text[160], stream[48];
 
+    (void)symm__cuda_stream_text(wait->stream, stream, sizeof(stream));
     if (wait->inside)
         return symm__team_fail(
             wait->team, SYMM_ERR_TIMEOUT,
-            "%s%s%s%s has not returned from %s on rank %d within %g "
+            "%s%s%s%s has not returned from %s on rank %d, %s, within %g "
             "s; its communicator was aborted; if a connection or the "
             "device is only slow, raise the timeout (SYMM_TIMEOUT)",
             wait->what, *wait->site ? " at site '" : "", wait->site,
-            *wait->site ? "'" : "", ctx->engine->version, ctx->rank, wait->timeout);
+            *wait->site ? "'" : "", ctx->engine->version, ctx->rank, stream,
+            wait->timeout);
     return symm__team_fail(
         wait->team, SYMM_ERR_TIMEOUT,
-        "%s%s%s%s was begun on rank %d and is not complete "
+        "%s%s%s%s was begun on rank %d, %s, and is not complete "
         "within %g s in %s; its communicator was aborted; %sif it is "
         "only slow, raise the timeout (SYMM_TIMEOUT)",
         wait->what, *wait->site ? " at site '" : "", wait->site, *wait->site ? "'" : "",
-        ctx->rank, wait->timeout, ctx->engine->version,
+        ctx->rank, stream, wait->timeout, ctx->engine->version,
         crowds(ctx, text, sizeof(text)));
 }
 

@@ -19,4 +19,16 @@ struct symm_cuda_facts {
     bool by_watchdog; /* the caller, which holds the launcher's lock */
 };
 
+/* Of a one-sided call, or of such an exchange. */
+static inline bool symm__is_signal(const struct symm_cuda_facts *facts)
+{
+    return facts->channel >= SYMM_CHANNELS;
+}
+
+/* Of an exchange of a kernel of the program's own (symm/device_exchange.h). */
+static inline bool symm__is_exchange(const struct symm_cuda_facts *facts)
+{
+    return symm__is_signal(facts) && facts->signal == SYMM_SIGNALS;
+}
+
 #endif

@@ -19,6 +19,7 @@
 #include "cuda/channel_table.h"
 #include "cuda/error_exchange.h"
 #include "cuda/error_teams.h"
+#include "cuda/error_where.h"
 #include "cuda/launcher.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -29,20 +30,9 @@
 #define LOOK_SECONDS   0.001 /* between two polls for that record */
 #define PEEK_SECONDS   0.1   /* to wait for a word of the device */
 
-static bool is_signal(const struct symm_cuda_facts *facts)
-{
-    return facts->channel >= SYMM_CHANNELS;
-}
-
 static bool is_missing(const struct symm_cuda_facts *facts, int member)
 {
     return symm__members_has(&facts->missing, member);
-}
-
-/* An exchange of a kernel of the program's own (symm/device_exchange.h). */
-static bool is_exchange(const struct symm_cuda_facts *facts)
-{
-    return is_signal(facts) && facts->signal == SYMM_SIGNALS;
 }
 
 /* Whether this member had cancelled its arrival. */
@@ -50,7 +40,7 @@ static bool has_cancelled(const struct symm_cuda_facts *facts, int member)
 {
     uint64_t word = facts->seen[member];
 
-    return !is_signal(facts) && word != 0 && word >> 32 == 0 &&
+    return !symm__is_signal(facts) && word != 0 && word >> 32 == 0 &&
            (uint32_t)word - facts->counter <= 2;
 }
 
@@ -91,7 +81,7 @@ static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
         facts->seen[m] = __atomic_load_n(&record->seen[m], __ATOMIC_RELAXED);
     if (facts->channel > SYMM_CHANNELS)
         facts->channel = SYMM_CHANNELS;
-    if (is_signal(facts) || some_cancelled(team, facts))
+    if (symm__is_signal(facts) || some_cancelled(team, facts))
         /* only the deadline of a collective has members that had queued the call */
         facts->queued = (struct symm_cuda_members){{0}};
     facts->timeout = 1e-9 * (double)__atomic_load_n(
@@ -129,9 +119,9 @@ static const char *own_text(const symm_team *team, const struct symm_cuda_facts 
 {
     struct symm_site site;
 
-    if (is_exchange(facts))
+    if (symm__is_exchange(facts))
         return symm__cuda_exchange_text(facts, team->local_rank, text, bytes);
-    if (is_signal(facts))
+    if (symm__is_signal(facts))
         return symm__site_name_text(signal_site(team, facts->tag, &site), text, bytes);
     return tag_text(team, team->local_rank, facts->tag, facts->counter, text, bytes);
 }
@@ -180,7 +170,8 @@ static symm_status take_over(symm_team *team)
 static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *facts, int member,
                                symm_status status, const char *why)
 {
-    char mine[176], name[64], whose[24] = "its", what[48] = "it";
+    char mine[176], at[SYMM_CUDA_WHERE_BYTES], name[64], whose[24] = "its",
+                                                         what[48] = "it";
 
     symm__team_name(team, name, sizeof(name));
     if (facts->status == SYMM_OK)
@@ -191,14 +182,15 @@ static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *fa
         snprintf(whose, sizeof(whose), "rank %d's",
                  symm__team_rank_at(team, symm__members_first(&facts->missing) %
                                               team->local_size));
-    if (is_exchange(facts))
+    if (symm__is_exchange(facts))
         snprintf(what, sizeof(what), "%s units", whose);
-    else if (is_signal(facts))
+    else if (symm__is_signal(facts))
         snprintf(what, sizeof(what), "%s signal %u", whose, facts->signal);
     return symm__team_fail(team, status,
-                           "rank %d %s while rank %d waited for %s at %s of %s",
+                           "rank %d %s while rank %d waited for %s at %s%s of %s",
                            symm__team_rank_at(team, member), why, team->ctx->rank, what,
-                           own_text(team, facts, mine, sizeof(mine)), name);
+                           own_text(team, facts, mine, sizeof(mine)),
+                           symm__cuda_where_text(team, facts, at, sizeof(at)), name);
 }
 
 /* Whether the rank has finalized; false if it died before its teams wrote their final arrivals. */
@@ -285,14 +277,16 @@ static symm_status report_signal_mismatch(symm_team *team, const struct symm_cud
     const int first = symm__members_first(&facts->missing),
               peer = first < 0 ? 0 : first;
     struct symm_site site;
+    char at[SYMM_CUDA_WHERE_BYTES];
 
     return symm__team_fail(
         team, SYMM_ERR_MISMATCH,
         "signal %u number %u of rank %d was raised at another site than '%s', where "
-        "rank %d waits for it",
+        "rank %d waits for it%s",
         facts->signal, facts->counter,
         peer < team->local_size ? symm__team_rank_at(team, peer) : -1,
-        signal_site(team, facts->tag, &site), team->ctx->rank);
+        signal_site(team, facts->tag, &site), team->ctx->rank,
+        symm__cuda_where_text(team, facts, at, sizeof(at)));
 }
 
 /* A word of the device, for a sentence. Bounded: streams that wait may hold all hardware
@@ -353,15 +347,16 @@ static uint32_t their_tag(const symm_team *team, const struct symm_cuda_facts *f
 static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts *facts,
                                    bool waited)
 {
-    char mine[176], theirs[176] = "another call";
+    char mine[176], theirs[176] = "another call", where[SYMM_CUDA_WHERE_BYTES];
     struct symm_site site, own;
-    struct symm_call_at at[2] = {{.text = theirs}, {team->ctx->rank, NULL, mine}};
+    struct symm_call_at at[2] = {{.text = theirs, .where = ""},
+                                 {team->ctx->rank, NULL, mine, where}};
     int member = symm__members_first(&facts->missing);
     uint32_t tag = 0;
 
-    if (is_exchange(facts))
+    if (symm__is_exchange(facts))
         return symm__cuda_exchange_mismatch(team, facts);
-    if (is_signal(facts))
+    if (symm__is_signal(facts))
         return report_signal_mismatch(team, facts);
     for (int m = 0; m < team->local_size && tag == 0; m++)
         if (m != team->local_rank &&
@@ -382,6 +377,7 @@ static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts
     if (symm__cuda_site_of(team, team->local_rank, facts->tag, &own))
         at[1].site = &own;
     (void)own_text(team, facts, mine, sizeof(mine));
+    (void)symm__cuda_where_text(team, facts, where, sizeof(where));
     return symm__team_mismatch(team, &at[0], &at[1]);
 }
 
@@ -390,7 +386,7 @@ static uint64_t last_word(const symm_team *team, const struct symm_cuda_facts *f
 {
     uint64_t seen = facts->seen[member], before = 0;
 
-    if (is_signal(facts) || (uint32_t)seen == facts->counter ||
+    if (symm__is_signal(facts) || (uint32_t)seen == facts->counter ||
         !peek_word(team, facts, member, facts->counter - 1, &before))
         return seen;
     return before;
@@ -399,16 +395,17 @@ static uint64_t last_word(const symm_team *team, const struct symm_cuda_facts *f
 /* Fails because streams are late: all missing members' hosts have queued the call. */
 static symm_status report_queued(symm_team *team, const struct symm_cuda_facts *facts)
 {
-    char missing[96], mine[150], queued[192], queues[192];
+    char missing[96], mine[150], at[SYMM_CUDA_WHERE_BYTES], queued[192], queues[192];
 
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
-        "%s did not arrive at %s within %g s%s%s; look at what runs on it before the "
-        "call, or raise SYMM_QUEUE_TIMEOUT",
+        "%s did not arrive at %s within %g s%s; rank %d waits%s%s; look at what runs "
+        "before the call on the late stream, or raise SYMM_QUEUE_TIMEOUT",
         missing_text(team, facts, missing, sizeof(missing)),
         own_text(team, facts, mine, sizeof(mine)),
         symm__queue_limit(team->ctx, facts->timeout),
-        queued_text(team, facts, queued, sizeof(queued)),
+        queued_text(team, facts, queued, sizeof(queued)), team->ctx->rank,
+        symm__cuda_where_text(team, facts, at, sizeof(at)),
         symm__cuda_queue_text(team, facts, queues, sizeof(queues)));
 }
 
@@ -428,7 +425,8 @@ static const char *unpaired_text(const symm_team *team, const struct symm_cuda_f
     char site[150];
 
     text[0] = '\0';
-    if (is_signal(facts) || team->far) /* over several hosts streams pair by order */
+    if (symm__is_signal(facts) ||
+        team->far) /* over several hosts streams pair by order */
         return text;
     for (int m = 0; m < team->local_size && !text[0]; m++)
         for (int c = 0; c < SYMM_CHANNELS && !text[0]; c++) {
@@ -459,8 +457,8 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
 {
     const struct symm_cuda_members late =
         symm__members_less(&facts->missing, &facts->queued);
-    char missing[96], mine[150], last[150], where[200], queued[192], queues[192],
-        unpaired[288];
+    char missing[96], mine[150], at[SYMM_CUDA_WHERE_BYTES], last[150], late_at[200],
+        queued[192], queues[192], unpaired[288];
     int one = symm__members_first(&late);
     uint64_t before;
     bool other;
@@ -470,50 +468,54 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
     missing_text(team, facts, missing, sizeof(missing));
     if (one < 0 || one >= team->local_size)
         one = team->local_rank;
-    if (is_exchange(facts))
+    if (symm__is_exchange(facts))
         return symm__cuda_exchange_timeout(team, facts, one);
     before = last_word(team, facts, one);
-    if (is_signal(facts))
+    (void)symm__cuda_where_text(team, facts, at, sizeof(at));
+    if (symm__is_signal(facts))
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT,
             "rank %d did not raise signal %u for the %u-th time within %g s (it has "
-            "raised it %u times); rank %d waits at %s",
+            "raised it %u times); rank %d waits at %s%s",
             symm__team_rank_at(team, one), facts->signal, facts->counter,
             facts->timeout, (uint32_t)before, team->ctx->rank,
-            own_text(team, facts, mine, sizeof(mine)));
+            own_text(team, facts, mine, sizeof(mine)), at);
     if ((uint32_t)before == facts->counter)
         return symm__team_fail(
             team, SYMM_ERR_TIMEOUT,
             "%s came to %s but did not finish it within %g s; rank %d waits for its "
-            "data%s; if it is only slow, raise the timeout (SYMM_TIMEOUT)",
+            "data%s%s; if it is only slow, raise the timeout (SYMM_TIMEOUT)",
             missing, own_text(team, facts, mine, sizeof(mine)), facts->timeout,
-            team->ctx->rank,
+            team->ctx->rank, at,
             symm__cuda_queue_text(team, facts, queues, sizeof(queues)));
     if (unpaired_text(team, facts, unpaired, sizeof(unpaired))[0])
-        return symm__team_fail(
-            team, SYMM_ERR_TIMEOUT, "%s did not arrive at %s within %g s%s", missing,
-            own_text(team, facts, mine, sizeof(mine)), facts->timeout, unpaired);
+        return symm__team_fail(team, SYMM_ERR_TIMEOUT,
+                               "%s did not arrive at %s within %g s; rank %d waits%s%s",
+                               missing, own_text(team, facts, mine, sizeof(mine)),
+                               facts->timeout, team->ctx->rank, at, unpaired);
     (void)tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
                    sizeof(last));
     (void)symm__team_late_text(team, symm__team_rank_at(team, one),
-                               before >> 32 ? last : NULL, &other, where,
-                               sizeof(where));
-    return symm__team_fail(team, SYMM_ERR_TIMEOUT,
-                           "%s did not arrive at %s within %g s%s; %s%s%s", missing,
-                           own_text(team, facts, mine, sizeof(mine)), facts->timeout,
-                           queued_text(team, facts, queued, sizeof(queued)), where,
-                           symm__cuda_queue_text(team, facts, queues, sizeof(queues)),
-                           symm__late_advice(other));
+                               before >> 32 ? last : NULL, &other, late_at,
+                               sizeof(late_at));
+    return symm__team_fail(
+        team, SYMM_ERR_TIMEOUT,
+        "%s did not arrive at %s within %g s%s; rank %d waits%s; %s%s%s", missing,
+        own_text(team, facts, mine, sizeof(mine)), facts->timeout,
+        queued_text(team, facts, queued, sizeof(queued)), team->ctx->rank, at, late_at,
+        symm__cuda_queue_text(team, facts, queues, sizeof(queues)),
+        symm__late_advice(other));
 }
 
 static symm_status report_cancelled(symm_team *team, const struct symm_cuda_facts *facts)
 {
-    char missing[96], mine[176];
+    char missing[96], mine[176], at[SYMM_CUDA_WHERE_BYTES];
 
     return symm__team_fail(team, SYMM_ERR_ABORTED,
-                           "%s gave up while rank %d was at %s, and did not say why",
+                           "%s gave up while rank %d was at %s%s, and did not say why",
                            missing_text(team, facts, missing, sizeof(missing)),
-                           team->ctx->rank, own_text(team, facts, mine, sizeof(mine)));
+                           team->ctx->rank, own_text(team, facts, mine, sizeof(mine)),
+                           symm__cuda_where_text(team, facts, at, sizeof(at)));
 }
 
 /* Fails because the call before it on its stream, of another team, has failed: the call had no
@@ -521,7 +523,8 @@ static symm_status report_cancelled(symm_team *team, const struct symm_cuda_fact
 static symm_status report_before(symm_team *team, const struct symm_cuda_facts *facts,
                                  bool waited)
 {
-    char other[24] = "the world", name[128], why[SYMM_RECORD_BYTES];
+    char other[24] = "the world", name[128], at[SYMM_CUDA_WHERE_BYTES],
+         why[SYMM_RECORD_BYTES];
     struct symm_site site;
 
     if (!symm__cuda_reason_of(team, facts, facts->before - 1, why, sizeof(why)) &&
@@ -529,15 +532,17 @@ static symm_status report_before(symm_team *team, const struct symm_cuda_facts *
         return SYMM_OK;
     if (facts->before > 1)
         snprintf(other, sizeof(other), "team %u", facts->before - 1);
-    if (is_signal(facts) ||
+    if (symm__is_signal(facts) ||
         !symm__cuda_site_of(team, team->local_rank, facts->tag, &site))
         own_text(team, facts, name, sizeof(name));
     else /* the name alone leaves room for the reason */
         symm__site_name_text(site.name, name, sizeof(name));
     return symm__team_fail(team, SYMM_ERR_ABORTED,
-                           "rank %d did not make %s: the call before it on its stream, "
-                           "of %s, has failed%s%s",
-                           team->ctx->rank, name, other, why[0] ? ": " : "", why);
+                           "rank %d did not make %s%s: the call before it on its "
+                           "stream, of %s, has failed%s%s",
+                           team->ctx->rank, name,
+                           symm__cuda_where_text(team, facts, at, sizeof(at)), other,
+                           why[0] ? ": " : "", why);
 }
 
 /* Fails because of a replay without addresses. SYMM_OK: the list of captured calls is in use. */
@@ -635,7 +640,7 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
         status = look_ahead(team, &facts);
         facts_read(team, &facts);
     }
-    if (status == SYMM_OK && facts.status != SYMM_OK && !is_signal(&facts))
+    if (status == SYMM_OK && facts.status != SYMM_OK && !symm__is_signal(&facts))
         symm__cuda_site_tell(team, facts.tag);
     while (status == SYMM_OK && facts.status != SYMM_OK) {
         double now = symm__now();

@@ -44,6 +44,8 @@ struct symm_cuda_team {
     int used; /* atomic: something was launched for the team, or may be */
     /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
     uint64_t timeout[SYMM_CHANNELS + 1];
+    /* By raising member and signal: the stream of the last wait by a kernel; atomic. */
+    void *waiting[SYMM_DEVICE_RANKS][SYMM_SIGNALS];
     int site_told;    /* atomic: symm__cuda_site_tell was called */
     /* when a peer's arrival was first found cancelled without a reason */
     double cancelled;
@@ -211,6 +213,7 @@ struct symm_cuda_wait {
     uint32_t *word;
     double began, timeout; /* seconds; began 0: not yet */
     int peer, signal;
+    const void *stream;   /* the user's, for sentences; set by symm__cuda_wait_begin */
     bool receives, ended; /* ended: its communicator has been aborted */
     char site[SYMM_SITE_NAME_BYTES];
     /* Of an engine's operation instead, which is ended by an abort; NULL: none. */
@@ -271,6 +274,8 @@ symm_status symm__cuda_work_notify(symm_work *work,
 void symm__cuda_work_complete_all(struct symm_cuda_launcher *launcher, symm_team *team);
 
 /* stream.c */
+/* "the default stream", "the per-thread default stream", "stream 0x55d0c8a0". Returns text. */
+const char *symm__cuda_stream_text(const void *stream, char *text, size_t bytes);
 symm_status symm__cuda_synchronize(symm_ctx *ctx, void *stream,
                                    double seconds) SYMM_MUST_CHECK;
 symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
@@ -295,6 +300,8 @@ symm_status symm__cuda_side_mark(struct symm_team_channel *channel, int mark,
                                  void *stream);
 symm_status symm__cuda_side_await(struct symm_team_channel *channel, int mark,
                                   void *stream);
+/* The stream of the user's for which this second stream works; any other stream: that. */
+const void *symm__cuda_side_owner(const symm_team *team, const void *stream);
 void symm__cuda_sides_close(struct symm_cuda_team *cuda); /* once they are idle */
 
 /* multicast.c */

@@ -77,6 +77,16 @@ symm_status symm__cuda_side_await(struct symm_team_channel *channel, int mark,
     return order(channel, SYMM_CUDA_AWAIT, mark, stream);
 }
 
+const void *symm__cuda_side_owner(const symm_team *team, const void *stream)
+{
+    const struct symm_cuda_side *sides = team->cuda->sides;
+
+    for (int c = 0; sides && stream && c < SYMM_CHANNELS; c++)
+        if (sides[c].stream == stream)
+            return team->channel[c].stream;
+    return stream;
+}
+
 void symm__cuda_sides_close(struct symm_cuda_team *cuda)
 {
     struct symm_cuda_launcher *launcher = cuda->team->ctx->launcher;

@@ -8,6 +8,7 @@
  * has none.
  */
 #include <sched.h>
+#include <stdio.h>
 
 #include "cuda/launcher.h"
 #include "util/clock.h"
@@ -19,6 +20,17 @@
 static CUstream cuda_stream(const void *stream)
 {
     return (CUstream)(uintptr_t)stream;
+}
+
+const char *symm__cuda_stream_text(const void *stream, char *text, size_t bytes)
+{
+    if (!stream || stream == (void *)CU_STREAM_LEGACY)
+        snprintf(text, bytes, "the default stream");
+    else if (stream == (void *)CU_STREAM_PER_THREAD)
+        snprintf(text, bytes, "the per-thread default stream");
+    else
+        snprintf(text, bytes, "stream %p", stream);
+    return text;
 }
 
 symm_status symm__cuda_stream_create(struct symm_backend *backend,
@@ -111,6 +123,7 @@ symm_status symm__cuda_stream_synchronize(struct symm_backend *backend,
 {
     struct symm_cuda_scope scope;
     CUresult result;
+    char name[48];
     symm_status status = symm__cuda_enter(backend, &scope);
 
     if (status != SYMM_OK)
@@ -118,10 +131,11 @@ symm_status symm__cuda_stream_synchronize(struct symm_backend *backend,
     result = query(backend->driver, cuda_stream(stream), seconds);
     if (result == CUDA_ERROR_NOT_READY)
         status = symm__fail(SYMM_ERR_TIMEOUT,
-                            "symm_stream_synchronize: stream %p of rank %d still has "
+                            "symm_stream_synchronize: %s of rank %d still has "
                             "calls to run after %g s; symm-top shows for whom they "
                             "wait; else give a longer timeout",
-                            (void *)stream, rank, seconds);
+                            symm__cuda_stream_text(stream, name, sizeof(name)), rank,
+                            seconds);
     else
         status = symm__cuda_check(backend->driver, result, "cuStreamQuery",
                                   "waiting for stream %p", (void *)stream);

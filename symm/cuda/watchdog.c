@@ -206,6 +206,7 @@ symm_status symm__cuda_wait_begin(struct symm_cuda_launcher *launcher, CUstream 
     if (!wait)
         return symm__fail(SYMM_ERR_NOMEM, "no memory for %s", about->what);
     *wait = *about;
+    wait->stream = symm__cuda_side_owner(about->team, stream);
     if (!captured)
         status = wait_mark(launcher, stream, wait);
     if (status != SYMM_OK) {
@@ -261,23 +262,26 @@ symm_status symm__cuda_wait_end(struct symm_cuda_launcher *launcher, CUstream st
 static symm_status wait_timeout(const struct symm_cuda_wait *wait)
 {
     symm_team *team = wait->team;
-    char where[SYMM_SITE_NAME_BYTES + 24];
+    char where[SYMM_SITE_NAME_BYTES + 24], stream[48];
     int peer;
 
     if (wait->comm)
         return symm__cuda_engine_late(wait);
     peer = team->world_rank[wait->peer];
+    (void)symm__cuda_stream_text(wait->stream, stream, sizeof(stream));
     if (wait->receives)
         return symm__team_fail(team, SYMM_ERR_TIMEOUT,
                                "rank %d did not raise signal %d by copy engine within "
-                               "%g s; rank %d waits at %s",
+                               "%g s; rank %d waits at %s on %s",
                                peer, wait->signal, wait->timeout, team->ctx->rank,
-                               symm__site_name_text(wait->site, where, sizeof(where)));
+                               symm__site_name_text(wait->site, where, sizeof(where)),
+                               stream);
     return symm__team_fail(team, SYMM_ERR_TIMEOUT,
                            "rank %d did not take signal %d by copy engine within %g s, "
-                           "so rank %d cannot raise it again at %s",
+                           "so rank %d cannot raise it again at %s on %s",
                            peer, wait->signal, wait->timeout, team->ctx->rank,
-                           symm__site_name_text(wait->site, where, sizeof(where)));
+                           symm__site_name_text(wait->site, where, sizeof(where)),
+                           stream);
 }
 
 /* Polls a call that is in the engine, and may never return by itself. */

@@ -168,13 +168,16 @@ static symm_status status_of(const struct symm_cuda_work *work)
 {
     uint32_t code = symm__cuda_work_result(work);
     symm_status status = SYMM_OK;
+    char stream[48];
 
     if (work->result < 0 || code != 0)
         status = symm__cuda_team_poll(work->team);
     if (code != 0 && status == SYMM_OK)
-        status = symm__fail((symm_status) - (int32_t)code,
-                            "a call failed on the device of rank %d and left no record",
-                            work->head.ctx->rank);
+        status = symm__fail(
+            (symm_status) - (int32_t)code,
+            "a call on %s of rank %d failed on the device and left no record",
+            symm__cuda_stream_text(work->stream, stream, sizeof(stream)),
+            work->head.ctx->rank);
     return status;
 }
 
@@ -245,6 +248,7 @@ symm_status symm__cuda_work_synchronize(symm_work *handle, double seconds)
     struct symm_cuda_work *work = symm__cuda_work_of(handle);
     double start = symm__now(), elapsed = 0;
     bool done = false;
+    char stream[48];
     symm_status status;
 
     if (work->captured)
@@ -256,10 +260,11 @@ symm_status symm__cuda_work_synchronize(symm_work *handle, double seconds)
         if (elapsed >= seconds)
             return symm__fail(
                 SYMM_ERR_TIMEOUT,
-                "symm_work_synchronize: the call of rank %d is not complete after %g "
-                "s; "
-                "raise the seconds given, or look at what its stream waits for",
-                handle->ctx->rank, seconds);
+                "symm_work_synchronize: the call of rank %d on %s is not complete "
+                "after %g s; raise the seconds given, or look at what the stream "
+                "waits for",
+                handle->ctx->rank,
+                symm__cuda_stream_text(work->stream, stream, sizeof(stream)), seconds);
         if (elapsed < SPIN_SECONDS)
             sched_yield();
         else

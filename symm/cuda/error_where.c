@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* error_where.c - see error_where.h. */
+#include "cuda/error_where.h"
+
+#include <stdio.h>
+
+#include "cuda/channel.h"
+
+const char *symm__cuda_where_text(const symm_team *team,
+                                  const struct symm_cuda_facts *facts, char *text,
+                                  size_t bytes)
+{
+    const int peer = symm__members_first(&facts->missing);
+    const void *stream;
+    char name[48];
+
+    if (!symm__is_signal(facts))
+        return symm__cuda_channel_text(&team->channel[facts->channel], text, bytes);
+    text[0] = '\0';
+    if (facts->signal >= SYMM_SIGNALS || peer < 0 || peer >= team->local_size)
+        return text;
+    stream =
+        __atomic_load_n(&team->cuda->waiting[peer][facts->signal], __ATOMIC_RELAXED);
+    snprintf(text, bytes, " on %s", symm__cuda_stream_text(stream, name, sizeof(name)));
+    return text;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* error_where.h - on which stream a call that has failed is, in words. */
+#ifndef SYMM_CUDA_ERROR_WHERE_H
+#define SYMM_CUDA_ERROR_WHERE_H
+
+#include "cuda/error_facts.h"
+
+#define SYMM_CUDA_WHERE_BYTES 96
+
+/* " on stream 0x55d0c8a0, channel 2" of this rank's call, " on the default stream" of a one-sided
+ * one, "" of an exchange of a kernel of the program's own. Peers take the sentence over, so it must
+ * name this rank, too. Returns text. */
+const char *symm__cuda_where_text(const symm_team *team,
+                                  const struct symm_cuda_facts *facts, char *text,
+                                  size_t bytes);
+
+#endif
