@@ -355,7 +355,13 @@ FAKE_API CUresult CUDAAPI cuGetErrorString(CUresult error, const char **text)
 /* The same, of newer headers. */
 #if CUDA_VERSION >= 12040
 #define NEWER_MAP(X)                                                                   \
-    X(cuCtxGetDevResource, 12040)                                                      \
+    X(cuDeviceGetDevResource, 12040)                                                   \
+    X(cuDevSmResourceSplitByCount, 12040)                                              \
+    X(cuDevResourceGenerateDesc, 12040)                                                \
+    X(cuGreenCtxCreate, 12040)                                                         \
+    X(cuGreenCtxDestroy, 12040)                                                        \
+    X(cuCtxFromGreenCtx, 12040)                                                        \
+    X(cuGreenCtxStreamCreate, 12050)                                                   \
     X(cuStreamGetCaptureInfo, 12030)
 #else
 #define NEWER_MAP(X)

@@ -27,7 +27,7 @@
  *  FAKE_CUDA_FAIL_RESULT=n    result of these calls (999)
  *  FAKE_CUDA_TRACE=1          every call is printed on stderr
  *  FAKE_CUDA_PROCESSORS=n     multiprocessors of each device (4)
- *  FAKE_CUDA_SHARE=n          multiprocessors that a context may use, as with MPS (all)
+ *  FAKE_CUDA_SHARE=n          multiprocessors that the process may use, as with MPS (all)
  *  FAKE_CUDA_MODEL=1          blocks occupy multiprocessors, streams share hardware queues,
  *                             dependent kernels are resident early (fake_cuda_model.c)
  *  FAKE_CUDA_REGISTERS=n      registers of a thread of the library's kernels (96)

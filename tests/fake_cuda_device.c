@@ -179,7 +179,7 @@ static int attribute_value(CUdevice_attribute attribute, int physical)
     };
 
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        return fake_settings.processors;
+        return fake_settings.share; /* as under MPS: driver for CUDA 13.0, H200 */
     if (attribute == CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)
         return fake_settings.flush;
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
@@ -230,13 +230,39 @@ FAKE_API CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value,
 
 static bool is_context(CUcontext context)
 {
-    return context >= fake_contexts &&
-           context < fake_contexts + fake_settings.devices && context->refs > 0;
+    return fake_green_of(context) ||
+           (context >= fake_contexts &&
+            context < fake_contexts + fake_settings.devices && context->refs > 0);
+}
+
+CUcontext fake_current_as(void)
+{
+    return depth > 0 && is_context(stack[depth - 1]) ? stack[depth - 1] : NULL;
 }
 
 CUcontext fake_current(void)
 {
-    return depth > 0 && is_context(stack[depth - 1]) ? stack[depth - 1] : NULL;
+    CUcontext top = fake_current_as();
+    struct fake_green *green = fake_green_of(top);
+
+    return green ? green->primary : top;
+}
+
+void fake_retain(CUcontext primary)
+{
+    if (primary->refs ==
+        (int)(sizeof(primary->retained) / sizeof(primary->retained[0])))
+        fake_die("device %d is retained for the 65th time", primary->ordinal);
+    primary->retained[primary->refs++] =
+        fake_new(FAKE_CONTEXT, sizeof(struct fake_object));
+}
+
+void fake_release(CUcontext primary)
+{
+    if (primary->refs == 0)
+        fake_die("the context of device %d is released more often than retained",
+                 primary->ordinal);
+    fake_delete(primary->retained[--primary->refs]);
 }
 
 FAKE_API CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
@@ -246,11 +272,7 @@ FAKE_API CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice 
 
     if (!valid(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    if (primary->refs ==
-        (int)(sizeof(primary->retained) / sizeof(primary->retained[0])))
-        fake_die("device %d is retained for the 65th time", device);
-    primary->retained[primary->refs++] =
-        fake_new(FAKE_CONTEXT, sizeof(struct fake_object));
+    fake_retain(primary);
     *context = primary;
     return CUDA_SUCCESS;
 }
@@ -262,10 +284,7 @@ FAKE_API CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
 
     if (!valid(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    if (primary->refs == 0)
-        fake_die("the context of device %d is released more often than retained",
-                 device);
-    fake_delete(primary->retained[--primary->refs]);
+    fake_release(primary);
     return later;
 }
 
@@ -316,20 +335,3 @@ FAKE_API CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
     *device = fake_current()->ordinal;
     return CUDA_SUCCESS;
 }
-
-#if CUDA_VERSION >= 12040
-FAKE_API CUresult CUDAAPI cuCtxGetDevResource(CUcontext context,
-                                              CUdevResource *resource,
-                                              CUdevResourceType type)
-{
-    FAKE_ENTER(FAKE_INIT);
-    if (!is_context(context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (type != CU_DEV_RESOURCE_TYPE_SM)
-        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    memset(resource, 0, sizeof(*resource));
-    resource->type = type;
-    resource->sm.smCount = (unsigned)fake_settings.share;
-    return CUDA_SUCCESS;
-}
-#endif

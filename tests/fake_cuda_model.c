@@ -127,9 +127,12 @@ static bool has_room(const struct processor *p, const struct fake_op *op)
 /* Negative: none has room. */
 static int find_processor(const struct fake_model *model, const struct fake_op *op)
 {
+    const struct fake_green *green = op->stream ? op->stream->green : NULL;
+    const int first = green ? green->first : 0;
+    const int end = green ? green->first + green->count : fake_settings.share;
     int best = -1;
 
-    for (int i = 0; i < fake_settings.share; i++)
+    for (int i = first; i < end; i++)
         if (has_room(&model->processor[i], op) &&
             (best < 0 || model->processor[i].threads < model->processor[best].threads))
             best = i;

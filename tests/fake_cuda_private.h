@@ -45,7 +45,9 @@
     X(HOST_MEMORY, "host allocations")                                                 \
     X(IPC_MEMORY, "opened IPC handles")                                                \
     X(BINDING, "multicast bindings")                                                   \
-    X(USER_OBJECT, "user objects")
+    X(USER_OBJECT, "user objects")                                                     \
+    X(GREEN, "green contexts")                                                         \
+    X(GREEN_DESC, "resource descriptors")
 
 enum fake_kind {
 #define FAKE_KIND_ENUM(id, name) FAKE_##id,
@@ -136,7 +138,19 @@ struct fake_settings {
 extern struct fake_settings fake_settings;
 extern struct CUctx_st fake_contexts[FAKE_DEVICES];
 CUresult fake_devices_init(void);
-CUcontext fake_current(void); /* NULL: none, or a released one */
+CUcontext
+fake_current(void); /* NULL: none, or a released one; of a green one the primary */
+CUcontext fake_current_as(void); /* the same, but of a green one that */
+void fake_retain(CUcontext primary);
+void fake_release(CUcontext primary);
+/* fake_cuda_green.c: a part of a device's multiprocessors, in the primary context. */
+struct fake_green {
+    struct fake_object object;
+    CUcontext primary;
+    struct CUctx_st as; /* what cuCtxFromGreenCtx gives */
+    int first, count;
+};
+struct fake_green *fake_green_of(CUcontext context); /* NULL: it is no green one */
 bool fake_peers(int ordinal,
                 int physical); /* whether the device reaches the other's memory */
 CUresult fake_use(int ordinal, size_t bytes);
@@ -245,6 +259,7 @@ struct fake_graph {
 struct CUstream_st {
     struct fake_object object;
     CUcontext context;
+    struct fake_green *green; /* NULL: it has all multiprocessors of the context */
     unsigned flags;
     uint64_t id; /* never reused, unlike handles */
     bool busy, destroyed, started;
@@ -281,6 +296,8 @@ struct fake_capture {
     struct fake_graph *graph;
 };
 
+CUstream fake_stream_create(CUcontext context, struct fake_green *green, unsigned flags,
+                            int priority);
 CUresult fake_stream_of(CUstream *stream); /* checks; NULL becomes the legacy stream */
 #define FAKE_STREAM_OF(stream)                                                         \
     do {                                                                               \

@@ -433,19 +433,40 @@ CUresult fake_stream_of(CUstream *stream)
     return (*stream)->context == context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+CUstream fake_stream_create(CUcontext context, struct fake_green *green, unsigned flags,
+                            int priority)
+{
+    CUstream s = stream_new(context, flags);
+
+    s->green = green;
+    s->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority; /* clamped */
+    fake_list(FAKE_STREAM, s);
+    return s;
+}
+
 FAKE_API CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned flags,
                                                      int priority)
 {
     FAKE_ENTER(FAKE_CURRENT);
-    CUstream s;
 
     if ((flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    s = stream_new(fake_current(), flags);
-    s->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority; /* clamped */
-    fake_list(FAKE_STREAM, s);
-    *stream = s;
+    *stream = fake_stream_create(fake_current(), fake_green_of(fake_current_as()),
+                                 flags, priority);
     return CUDA_SUCCESS;
+}
+
+/* Of the special streams it is the context that is current. */
+FAKE_API CUresult CUDAAPI cuStreamGetCtx(CUstream stream, CUcontext *context)
+{
+    FAKE_ENTER(FAKE_INIT);
+    if (stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD) {
+        fake_expect(FAKE_STREAM, stream);
+        *context = stream->green ? &stream->green->as : stream->context;
+        return CUDA_SUCCESS;
+    }
+    *context = fake_current_as();
+    return *context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 FAKE_API CUresult CUDAAPI cuStreamDestroy(CUstream stream)

@@ -51,6 +51,7 @@ static symm_status channel_of_stream(symm_team *team, void *stream,
                                      struct symm_team_channel **channel)
 {
     struct symm_team_channel *open = NULL;
+    symm_status status;
 
     if (!stream) {
         *channel = &team->channel[0];
@@ -74,6 +75,10 @@ static symm_status channel_of_stream(symm_team *team, void *stream,
                               ? "use fewer (one that symm_stream_destroy ends "
                                 "makes room)"
                               : "destroy one");
+    status =
+        team->device_ops ? team->device_ops->stream_admit(team->ctx, stream) : SYMM_OK;
+    if (status != SYMM_OK)
+        return status;
     open->stream = stream;
     *channel = open;
     return SYMM_OK;

@@ -115,6 +115,9 @@ struct symm_device_ops {
     symm_status (*poll)(symm_team *team);
     /* The stream as channels know it: NULL for every name of the default one. */
     symm_status (*stream_check)(symm_ctx *ctx, void **stream);
+    /* Before it gets its first channel of a team: fails if its context has fewer multiprocessors
+     * than the grids of calls are made for. */
+    symm_status (*stream_admit)(symm_ctx *ctx, void *stream);
     /* Channels of streams, with team->channels locked. */
     /* The channel that the stream has; NULL: none (any more), it has to be claimed. */
     symm_status (*channel_find)(symm_team *team, void *stream,

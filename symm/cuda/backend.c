@@ -16,6 +16,7 @@
 #include "cuda/channel_table.h"
 #include "cuda/fabric.h"
 #include "cuda/norm.h"
+#include "cuda/processors.h"
 #include "util/log.h"
 #include "util/status.h"
 
@@ -94,6 +95,8 @@ static symm_status backend_create(const struct symm_cuda_driver *d, int ordinal,
     b->driver = d;
     b->process = getpid();
     status = symm__cuda_describe(d, ordinal, &b->handle, &b->device);
+    if (status == SYMM_OK)
+        status = symm__cuda_processors(d, b->handle, &b->device.processors);
     if (status == SYMM_OK)
         status = check_device(d, b->handle, &b->device);
     if (status == SYMM_OK)
@@ -269,6 +272,7 @@ static const struct symm_device_ops device_ops = {
     .within = symm__cuda_within,
     .poll = symm__cuda_team_poll,
     .stream_check = symm__cuda_stream_check,
+    .stream_admit = symm__cuda_stream_admit,
     .channel_find = symm__cuda_channel_find,
     .channel_claim = symm__cuda_channel_claim,
     .channel_grow = symm__cuda_channel_grow,

@@ -8,6 +8,7 @@
 
 #include "cuda/channel_table.h"
 #include "cuda/map.h"
+#include "cuda/processors.h"
 #include "util/status.h"
 
 #define DEFAULT_STREAM UINT64_MAX          /* its id */
@@ -500,6 +501,8 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
     symm_status status = symm__cuda_stream_id(team->ctx, stream, &id);
     int c;
 
+    if (status == SYMM_OK)
+        status = symm__cuda_stream_admit(team->ctx, stream);
     if (status == SYMM_OK)
         status = table_open(team);
     if (status != SYMM_OK)

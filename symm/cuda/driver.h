@@ -93,6 +93,8 @@
     X(cuModuleGetFunctionCount, 12040)                                                 \
     X(cuModuleEnumerateFunctions, 12040)                                               \
     X(cuFuncLoad, 12040)                                                               \
+    X(cuStreamGetCtx, 9020)                                                            \
+    X(cuCtxGetDevResource, 12040)                                                      \
     X(cuStreamGetId, 12000)                                                            \
     X(cuStreamGetCaptureInfo, 12030)                                                   \
     X(cuUserObjectCreate, 11030)                                                       \
@@ -111,6 +113,13 @@ struct symm_cuda_driver {
     CUresult(CUDAAPI *cuModuleEnumerateFunctions)(CUfunction *functions, unsigned count,
                                                   CUmodule module);
     CUresult(CUDAAPI *cuFuncLoad)(CUfunction function);
+    CUresult(CUDAAPI *cuStreamGetCtx)(CUstream stream, CUcontext *context);
+#if CUDA_VERSION >= 12040
+    CUresult(CUDAAPI *cuCtxGetDevResource)(CUcontext context, CUdevResource *resource,
+                                           CUdevResourceType type);
+#else
+    CUresult(CUDAAPI *cuCtxGetDevResource)(void);
+#endif
     CUresult(CUDAAPI *cuStreamGetId)(CUstream stream, unsigned long long *id);
     CUresult(CUDAAPI *cuStreamGetCaptureInfo)(CUstream stream,
                                               CUstreamCaptureStatus *status,

@@ -25,6 +25,8 @@
       "1: ranks may share CUDA devices, in turns; slow, for tests")                    \
     X(EXCLUSIVE, INTEGER, "0",                                                         \
       "1: the program's calls on CUDA are on one stream; no room is kept for others")  \
+    X(PROCESSORS, INTEGER, "0",                                                        \
+      "the fewest multiprocessors that a stream of this rank's calls on CUDA has")     \
     X(ENGINE, STRING, "auto",                                                          \
       "what moves data that symmetric memory does not reach: auto, none, nccl, mpi, "  \
       "or the path of a plug-in")                                                      \

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_green.c - ranks that have a part of a device's multiprocessors: by MPS, a green
+ * context or SYMM_PROCESSORS. Grids are made for the smallest part; a stream that has fewer
+ * multiprocessors is refused. On the model of a device (fake_cuda_model.c) a grid that is too
+ * large for its part would wait for ever.
+ * ctest: cost 6
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/context.h"
+#include "device.h"
+#include "driver.h"
+
+#define COUNT   32768 /* elements: a grid of seven eighths of the device */
+#define STREAMS 3
+
+#if CUDA_VERSION >= 12040
+
+/* What rank 1 has of its device's 32 multiprocessors. */
+struct part {
+    bool both;         /* rank 0 has it, too; else it has all */
+    const char *share; /* by MPS; NULL: all */
+    int current; /* in a green context that is current for symm_init; 0: there is none */
+    const char *told; /* by SYMM_PROCESSORS; NULL: nothing */
+    int stream;       /* of a green context whose streams it uses; 0: its own */
+    int expected;     /* what both ranks count on */
+    bool refused;
+};
+
+/* A green context of the rank's device, and its functions of the driver. */
+struct green {
+    struct driver d;
+    CUgreenCtx handle;
+    CUresult (*destroy)(CUgreenCtx);
+    CUresult (*create_stream)(CUstream *, CUgreenCtx, unsigned, int);
+};
+
+#define TAKE(name) __typeof__(&name) take_##name = driver_symbol(&g->d, #name)
+
+static int green_open(struct green *g, int count, CUcontext *context)
+{
+    CUdevResource all, part;
+    CUdevResourceDesc desc;
+    unsigned one = 1;
+    const CUdevice device = harness_rank();
+
+    CHECK_ZERO(driver_load(&g->d));
+    TAKE(cuInit);
+    TAKE(cuDeviceGetDevResource);
+    TAKE(cuDevSmResourceSplitByCount);
+    TAKE(cuDevResourceGenerateDesc);
+    TAKE(cuGreenCtxCreate);
+    TAKE(cuCtxFromGreenCtx);
+
+    g->destroy = (CUresult(*)(CUgreenCtx))driver_symbol(&g->d, "cuGreenCtxDestroy");
+    g->create_stream = (CUresult(*)(CUstream *, CUgreenCtx, unsigned,
+                                    int))driver_symbol(&g->d, "cuGreenCtxStreamCreate");
+    CHECK_CU(take_cuInit(0));
+    CHECK_CU(take_cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+    CHECK_CU(
+        take_cuDevSmResourceSplitByCount(&part, &one, &all, NULL, 0, (unsigned)count));
+    CHECK(part.sm.smCount == (unsigned)count);
+    CHECK_CU(take_cuDevResourceGenerateDesc(&desc, &part, 1));
+    CHECK_CU(
+        take_cuGreenCtxCreate(&g->handle, desc, device, CU_GREEN_CTX_DEFAULT_STREAM));
+    CHECK_CU(take_cuCtxFromGreenCtx(context, g->handle));
+    return 0;
+}
+
+/* Calls on all streams, queued on the two ranks in opposite orders. */
+static int reduce_all(symm_ctx *ctx, void *const streams[STREAMS],
+                      const struct device_area *in, const struct device_area *out)
+{
+    static const char *const sites[STREAMS] = {"first", "second", "third"};
+
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < STREAMS; i++) {
+            const int s = harness_rank() ? STREAMS - 1 - i : i;
+            const symm_call call = {
+                .size = sizeof(call), .site = sites[s], .stream = streams[s]};
+
+            CHECK_OK(symm_all_reduce(symm_team_world(ctx), in->device,
+                                     out->device + (size_t)s * COUNT * sizeof(float),
+                                     COUNT, SYMM_FLOAT32, SYMM_SUM, &call, NULL));
+        }
+        for (int s = 0; s < STREAMS; s++)
+            CHECK_OK(symm_stream_synchronize(ctx, streams[s], HARNESS_AMPLE));
+    }
+    return 0;
+}
+
+static int use(symm_ctx *ctx, const struct part *part, void *const streams[STREAMS])
+{
+    struct perf_gpu *gpu = device_open(ctx);
+    struct device_area in, out;
+    symm_call call = {.size = sizeof(call), .stream = streams[0]};
+    char text[96];
+
+    CHECK(gpu != NULL);
+    CHECK_ZERO(device_area_open(&in, gpu, NULL, COUNT * sizeof(float)));
+    CHECK_ZERO(device_area_open(&out, gpu, NULL, STREAMS * COUNT * sizeof(float)));
+    for (size_t i = 0; i < COUNT; i++)
+        ((float *)(void *)in.host)[i] = 1;
+    CHECK_ZERO(device_put(&in, 0, COUNT * sizeof(float)));
+    if (part->refused && harness_rank() == 1) {
+        CHECK_STATUS(symm_barrier(symm_team_world(ctx), &call, NULL),
+                     SYMM_ERR_UNSUPPORTED);
+        snprintf(text, sizeof(text), "stream %p of rank 1 has %d multiprocessors",
+                 streams[0], part->stream);
+        CHECK_ERROR(text);
+        CHECK_ERROR("are made for 32");
+        snprintf(text, sizeof(text), "SYMM_PROCESSORS=%d", part->stream);
+        CHECK_ERROR(text);
+    }
+    if (part->refused) { /* the team goes on */
+        CHECK_OK(symm_barrier(symm_team_world(ctx), NULL, NULL));
+        CHECK_OK(symm_stream_synchronize(ctx, NULL, HARNESS_AMPLE));
+    } else {
+        CHECK_ZERO(reduce_all(ctx, streams, &in, &out));
+        CHECK_ZERO(device_get(&out, 0, STREAMS * COUNT * sizeof(float)));
+        for (size_t i = 0; i < (size_t)STREAMS * COUNT; i++)
+            CHECK(((float *)(void *)out.host)[i] == 2);
+    }
+    device_area_close(&in);
+    device_area_close(&out);
+    perf_gpu_close(gpu);
+    return 0;
+}
+
+static int body(symm_ctx *ctx, void *arg)
+{
+    const struct part *part = arg;
+    const bool lacks = part->both || harness_rank() == 1;
+    symm_config config = harness_config();
+    struct green current = {.handle = NULL}, own = {.handle = NULL};
+    void *streams[STREAMS] = {NULL};
+    CUcontext context;
+
+    if (lacks && part->share)
+        setenv("FAKE_CUDA_SHARE", part->share, 1);
+    if (lacks && part->told)
+        setenv("SYMM_PROCESSORS", part->told, 1);
+    if (lacks && part->current) {
+        CHECK_ZERO(green_open(&current, part->current, &context));
+        CHECK_OK(symm__cuda_driver(&current.d.cu));
+        CHECK_CU(current.d.cu->cuCtxSetCurrent(context));
+    }
+    CHECK_OK(symm_init(&config, &ctx));
+    CHECK_MESSAGE(ctx->processors == part->expected, "%d multiprocessors",
+                  ctx->processors);
+    if (lacks && part->stream)
+        CHECK_ZERO(green_open(&own, part->stream, &context));
+    for (int s = 0; s < STREAMS; s++) {
+        CUstream stream;
+
+        if (own.handle) {
+            CHECK_CU(own.create_stream(&stream, own.handle, CU_STREAM_NON_BLOCKING, 0));
+            streams[s] = stream;
+        } else {
+            CHECK_OK(symm_stream_create(ctx, &streams[s]));
+        }
+    }
+    CHECK_ZERO(use(ctx, part, streams));
+    symm_finalize(ctx);
+    if (current.handle) {
+        CHECK_CU(current.d.cu->cuCtxSetCurrent(NULL));
+        CHECK_CU(current.destroy(current.handle));
+    }
+    if (own.handle)
+        CHECK_CU(own.destroy(own.handle));
+    return 0;
+}
+
+static void run(const struct part *given)
+{
+    struct part part = *given;
+    struct harness h = {.ranks = 2,
+                        .body = body,
+                        .arg = &part,
+                        .team_bytes = (size_t)128 << 20,
+                        .without_ctx = true};
+
+    if (device_real())
+        skip();
+    assert_int_equal(harness_run(&h), 0);
+}
+
+static void by_mps(void **state)
+{
+    (void)state;
+    run(&(struct part){.both = true, .share = "8", .expected = 8});
+}
+
+static void by_the_current_context(void **state)
+{
+    (void)state;
+    run(&(struct part){.current = 16, .stream = 16, .expected = 16});
+}
+
+static void by_the_option(void **state)
+{
+    (void)state;
+    run(&(struct part){.both = true, .told = "8", .stream = 8, .expected = 8});
+}
+
+static void a_smaller_stream(void **state)
+{
+    (void)state;
+    run(&(struct part){.stream = 24, .expected = 32, .refused = true});
+}
+
+/* Of which the driver cannot tell. */
+static void an_older_driver(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_MISSING", "cuCtxGetDevResource", 1);
+    run(&(struct part){.told = "16", .expected = 16});
+    unsetenv("FAKE_CUDA_MISSING");
+}
+
+#endif
+
+int main(void)
+{
+#if CUDA_VERSION >= 12040
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_mps),          cmocka_unit_test(by_the_current_context),
+        cmocka_unit_test(by_the_option),   cmocka_unit_test(a_smaller_stream),
+        cmocka_unit_test(an_older_driver),
+    };
+
+    device_suite();
+    setenv("FAKE_CUDA_MODEL", "1", 1);
+    setenv("FAKE_CUDA_PROCESSORS", "32", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+#else
+    return 77; /* cuda.h knows no green contexts */
+#endif
+}
