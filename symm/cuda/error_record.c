@@ -52,6 +52,14 @@ static bool some_cancelled(const symm_team *team, const struct symm_cuda_facts *
     return false;
 }
 
+/* Whether the record is of a kernel that has waited. If not, it has stopped before, because of the
+ * call before it on its stream or for want of addresses. */
+static bool has_waited(const struct symm_cuda_facts *facts)
+{
+    return symm__is_signal(facts) ? symm__is_exchange(facts) || facts->counter != 0
+                                  : !symm__members_none(&facts->missing);
+}
+
 static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
 {
     const struct symm_device_record *record = team->cuda->record;
@@ -71,7 +79,8 @@ static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
             facts->missing.word[w];
     }
     facts->before = facts->pointers = 0;
-    if (facts->status == SYMM_ERR_ABORTED) {
+    /* A kernel that stops stores these before it claims the record: another may have it already. */
+    if (facts->status == SYMM_ERR_ABORTED && !has_waited(facts)) {
         facts->before =
             __atomic_load_n(&symm__cuda_extended(team->cuda)->before, __ATOMIC_RELAXED);
         facts->pointers = __atomic_load_n(&symm__cuda_extended(team->cuda)->pointers,
