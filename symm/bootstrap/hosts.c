@@ -368,6 +368,8 @@ symm_status symm__near_exchange(int place, int size, const int *ranks, const int
         near.local_of = place_of;
         near.host_of = host_of;
         status = symm__exchange(&near, exchange, messages);
+        near.peer_fd = NULL; /* the descriptors are the caller's */
+        symm__oob_finish(&near);
     } else {
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for %s", exchange->what);
     }
