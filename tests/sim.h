@@ -68,6 +68,10 @@ struct sim_result {
     int blocks[SIM_RANKS_MAX];
 };
 
+/* First in main: starts the program again, with addresses that are equal each time. The library has
+ * tables by address, so that what it does may depend on them. */
+void sim_begin(char **argv);
+
 /* Once in a process: what it leaves behind ends with the process. */
 void sim_run(const struct sim_config *config, struct sim_result *result);
 

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -142,8 +143,43 @@ static void choose_lack(struct job *job)
     job->lacks = UINT64_C(1) << rank;
 }
 
+/* SYMM_TEST_WITHOUT=class: the job as it is without that class of faults. */
+static void leave_out(struct job *job, const char *what)
+{
+    struct sim_config *sim = &job->sim;
+
+    if (strcmp(what, "delay") == 0) {
+        sim->slow = 0;
+        sim->latency = 0;
+    } else if (strcmp(what, "interruption") == 0) {
+        sim->interrupt = 0;
+    } else if (strcmp(what, "loss") == 0) {
+        sim->breaks = 0;
+    } else if (strcmp(what, "cut") == 0) {
+        sim->cut_hosts = 0;
+        sim->cut_seconds = 0;
+        job->cut = false;
+    } else if (strcmp(what, "death") == 0) {
+        memset(sim->die_at, 0, sizeof(sim->die_at));
+        job->deaths = 0;
+    } else if (strcmp(what, "stop") == 0) {
+        memset(sim->stop_at, 0, sizeof(sim->stop_at));
+        job->stops = 0;
+    } else if (strcmp(what, "lack") == 0) {
+        memset(sim->lack_at, 0, sizeof(sim->lack_at));
+        job->lacks = 0;
+    } else {
+        fprintf(stderr,
+                "SYMM_TEST_WITHOUT=%s: delay, interruption, loss, cut, death, stop or "
+                "lack\n",
+                what);
+        exit(1);
+    }
+}
+
 void simulate_choose(struct job *job, uint64_t seed)
 {
+    const char *without = getenv("SYMM_TEST_WITHOUT");
     uint64_t state = seed * UINT64_C(0xd1342543de82ef95) + 7;
     static const size_t rooms[] = {4096, 32768, 212992};
 
@@ -181,4 +217,6 @@ void simulate_choose(struct job *job, uint64_t seed)
     choose_starts(job);
     choose_cut(job);
     choose_lack(job);
+    if (without)
+        leave_out(job, without);
 }

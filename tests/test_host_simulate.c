@@ -15,8 +15,9 @@
  *
  * A seed that fails prints itself. SYMM_TEST_SEED=N runs it again, alone, and prints every event
  * with SYMM_TEST_TRACE=1. SYMM_TEST_SEEDS=N: so many (2,000; SYMM_TEST_LONG=1: 100,000), once as
- * they are, once with lack of memory in each. Each job runs in a process of its own, since the
- * ranks that are killed leave their memory to it.
+ * they are, once with lack of memory in each. SYMM_TEST_WITHOUT=class leaves out a class of faults
+ * (simulate_job.c). Each job runs in a process of its own, since the ranks that are killed leave
+ * their memory to it.
  */
 /* ctest: cost 23 */
 /* ctest: load 2 */
@@ -223,6 +224,21 @@ static void seeds_that_lack(void **state)
     unsetenv("SYMM_TEST_LACK");
 }
 
+/* Jobs that lack memory, and have found an error that none of the first seeds finds. */
+static void seeds_that_found(void **state)
+{
+    static const uint64_t found[] = {2579};
+    int failed = 0;
+
+    if (harness_env("SYMM_TEST_SEED", -1) >= 0)
+        return;
+    setenv("SYMM_TEST_LACK", "1", 1);
+    for (size_t i = 0; i < sizeof(found) / sizeof(found[0]); i++)
+        failed += !run_seed(found[i], *state);
+    unsetenv("SYMM_TEST_LACK");
+    assert_int_equal(failed, 0);
+}
+
 static void seeds_repeat(void **state)
 {
     struct verdict *shared = *state;
@@ -239,15 +255,18 @@ static void seeds_repeat(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct verdict *shared = harness_shared(sizeof(*shared));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(seeds, shared),
         cmocka_unit_test_prestate(seeds_that_lack, shared),
+        cmocka_unit_test_prestate(seeds_that_found, shared),
         cmocka_unit_test_prestate(seeds_repeat, shared)};
     int failed;
 
+    (void)argc;
+    sim_begin(argv);
     if (HARNESS_SLOW)
         return 77; /* fibers need a sanitizer's help; the release build runs them */
     harness_clear_environment();
