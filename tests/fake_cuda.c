@@ -43,8 +43,10 @@ _Noreturn void fake_die(const char *format, ...)
     abort();
 }
 
-int fake_lock(void)
+int fake_lock(const char *function)
 {
+    if (sim_driver_call)
+        sim_driver_call(function);
     pthread_mutex_lock(&fake_mutex);
     return 1;
 }

@@ -7,7 +7,8 @@
  * so that processes share it like a GPU's; streams are threads; kernels run as fibers
  * (simt.h). A broken rule that a real driver would not report ends the program with a
  * sentence on stderr. It cannot detect accesses of the host to device memory, nor errors
- * under an ordering weaker than the processor's, nor anything about time.
+ * under an ordering weaker than the processor's, nor anything about time. The same objects make
+ * lib/libfake_cuda_sim.so, for ranks in the simulator (sim_driver.h).
  *
  * Environment, read when the driver starts:
  *  FAKE_CUDA_DEVICES=n        devices (8; 0: none); CUDA_VISIBLE_DEVICES chooses among them

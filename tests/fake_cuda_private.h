@@ -71,6 +71,15 @@ bool fake_is(enum fake_kind kind, const void *object);
 /* Ends the program unless the object is alive. */
 void fake_expect(enum fake_kind kind, const void *object);
 
+/* ---- In a simulator ---------------------------------------------------------------- */
+
+/* Of the program, if it simulates the driver's process (sim_driver.c); else NULL. A function of the
+ * driver begins; a thread is a stream's; an operation of a stream begins. Without the lock. */
+#define FAKE_HOOK __attribute__((weak, visibility("default")))
+FAKE_HOOK void sim_driver_call(const char *function);
+FAKE_HOOK void sim_driver_stream(void);
+FAKE_HOOK void sim_driver_operation(const char *kernel);
+
 /* ---- Entering a function of the driver ------------------------------------------- */
 
 enum fake_needs {
@@ -81,14 +90,14 @@ enum fake_needs {
 };
 
 extern pthread_mutex_t fake_mutex;
-int fake_lock(void);
+int fake_lock(const char *function);
 void fake_unlock(int *locked);
 CUresult fake_enter(const char *function, unsigned needs, bool *injected);
 /* "fake CUDA driver: FUNCTION: ...", then abort. */
 _Noreturn void fake_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define FAKE_LOCKED                                                                    \
-    __attribute__((cleanup(fake_unlock), unused)) int locked = fake_lock()
+    __attribute__((cleanup(fake_unlock), unused)) int locked = fake_lock(__func__)
 #define FAKE_ENTER(needs)                                                              \
     FAKE_LOCKED;                                                                       \
     do {                                                                               \

@@ -132,6 +132,8 @@ static void fill(const struct fake_op *op)
 
 void fake_run(const struct fake_op *op)
 {
+    if (sim_driver_operation)
+        sim_driver_operation(op->kind == FAKE_OP_KERNEL ? op->name : NULL);
     switch (op->kind) {
     case FAKE_OP_KERNEL:
         simt_launch(op->kernel, &op->args, op->blocks, op->threads);
@@ -210,6 +212,8 @@ static void *worker(void *arg)
     CUstream s = arg;
     struct fake_model *const model = s->context->model;
 
+    if (sim_driver_stream)
+        sim_driver_stream();
     pthread_mutex_lock(&fake_mutex);
     for (;;) {
         struct fake_op *op = s->first;

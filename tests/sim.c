@@ -3,8 +3,9 @@
  * sim.c - see sim.h: fibers, the clock, deaths and stops.
  *
  * A fiber has its own stack and its own copy of the program's thread-local variables, which is
- * exchanged at a switch. A fiber's `due` is the time at which it goes on. Calls that do not wait
- * only raise it, and switch if another fiber is due earlier.
+ * exchanged at a switch (sim_locals.c where libraries have some, too). A fiber's `due` is the time
+ * at which it goes on. Calls that do not wait only raise it, and switch if another fiber is due
+ * earlier.
  */
 #include "sim_private.h"
 
@@ -132,6 +133,12 @@ static void switch_to(struct sim_fiber *to)
 
     if (to == from)
         return;
+    if (sim.config->libraries) {
+        sim.current = to;
+        sim_locals_use(to ? to->tls : sim.main_tls);
+        sim_switch(from ? &from->sp : &sim.main_sp, to ? to->sp : sim.main_sp);
+        return;
+    }
     memcpy(from ? from->tls : sim.main_tls, tls_at, tls_bytes);
     memcpy(tls_at, to ? to->tls : sim.main_tls, tls_bytes);
     if (from)
@@ -177,7 +184,7 @@ static struct sim_fiber *find_next(void)
 
         if (f->state != SIM_READY && f->state != SIM_BLOCKED)
             continue;
-        if (f->rank >= 0 && f->due < sim.rank[f->rank].stopped_until)
+        if (f->rank >= 0 && !f->device && f->due < sim.rank[f->rank].stopped_until)
             f->due = sim.rank[f->rank].stopped_until + sim_below(1000);
         if (!first || f->due < first->due) {
             next = first ? first->due : SIM_FOREVER;
@@ -314,8 +321,12 @@ struct sim_fiber *sim_fiber_start(int rank, void *(*run)(void *), void *arg)
                             .arg = arg,
                             .due = SIM_FOREVER,
                             .stack = memory};
-    f->tls = __real_calloc(1, tls_bytes + 1);
-    memcpy(f->tls, sim.main_tls, tls_bytes);
+    if (sim.config->libraries) {
+        f->tls = sim_locals_make();
+    } else {
+        f->tls = __real_calloc(1, tls_bytes + 1);
+        memcpy(f->tls, sim.main_tls, tls_bytes);
+    }
     stack_prepare(f, entry);
     sim_ready(f, sim.now + 5000 + sim_below(100000));
     return f;
@@ -384,6 +395,11 @@ static void die(int rank)
     abort();
 }
 
+void sim_die(void)
+{
+    die(sim.current->rank);
+}
+
 static void stop(int rank)
 {
     const uint64_t span = (uint64_t)(sim.config->stop_seconds[rank] * 1e9);
@@ -392,6 +408,12 @@ static void stop(int rank)
     sim.rank[rank].stopped_until = sim.now + span;
     sim.rank[rank].stopped += span;
     sim.next_due = 0; /* no fiber of it goes on */
+}
+
+void sim_stop(void)
+{
+    stop(sim.current->rank);
+    sim_pass(1);
 }
 
 void sim_call(const char *name)
@@ -414,6 +436,17 @@ void sim_call(const char *name)
     f->doing = name;
     sim_pass(cost);
     f->doing = NULL;
+}
+
+void sim_device_thread(void)
+{
+    sim.current->device = true;
+}
+
+void sim_late(void)
+{
+    if (sim.config->lag > 0 && sim_below(1024) < sim.config->lag)
+        sim_pass(sim_below((uint64_t)(sim.config->lag_seconds * 1e9)));
 }
 
 bool sim_lacks(void)
@@ -524,8 +557,8 @@ static void account(struct sim_result *result)
         result->mappings[r] = sim_mappings_left(r);
         result->blocks[r] = sim_blocks_left(r);
         for (int i = 0; i < sim.fibers; i++)
-            result->threads[r] +=
-                sim.fiber[i].rank == r && sim.fiber[i].state != SIM_ENDED;
+            result->threads[r] += sim.fiber[i].rank == r && !sim.fiber[i].device &&
+                                  sim.fiber[i].state != SIM_ENDED;
     }
 }
 
@@ -546,8 +579,12 @@ void sim_run(const struct sim_config *config, struct sim_result *result)
                             : sim.cut_at + (uint64_t)(config->cut_seconds * 1e9);
     }
     dl_iterate_phdr(find_tls, NULL);
-    sim.main_tls = __real_calloc(1, tls_bytes + 1);
-    memcpy(sim.main_tls, tls_at, tls_bytes);
+    if (config->libraries) {
+        sim.main_tls = sim_locals_own();
+    } else {
+        sim.main_tls = __real_calloc(1, tls_bytes + 1);
+        memcpy(sim.main_tls, tls_at, tls_bytes);
+    }
     for (int r = 0; r < config->ranks; r++) {
         static const unsigned paces[] = {1000, 1000, 3000, 10000, 60000};
         struct sim_fiber *f = sim_fiber_start(r, run_rank, NULL);

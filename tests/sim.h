@@ -43,6 +43,10 @@ struct sim_config {
     unsigned breaks_most; /* so many times in all; 0: any */
     unsigned
         slow; /* calls in 65536 that take milliseconds: the processor is taken away */
+    /* Times in 1024 that a thread is late after a wait for a condition with a time limit, which is
+     * how threads sleep that look at something now and then; and by how much at most. */
+    unsigned lag;
+    double lag_seconds;
     unsigned
         interrupt; /* calls in 1024 of a rank's first thread that a signal interrupts */
     double latency; /* of the network, seconds, at most */
@@ -53,6 +57,8 @@ struct sim_config {
     size_t room;    /* bytes that a connection holds */
     double limit;   /* simulated seconds, after which the run counts as hung */
     bool trace;     /* prints events */
+    bool
+        libraries; /* that are loaded have thread-local variables: sim_locals_supported */
 };
 
 struct sim_result {
@@ -71,6 +77,7 @@ struct sim_result {
 /* First in main: starts the program again, with addresses that are equal each time. The library has
  * tables by address, so that what it does may depend on them. */
 void sim_begin(char **argv);
+bool sim_locals_supported(void);
 
 /* Once in a process: what it leaves behind ends with the process. */
 void sim_run(const struct sim_config *config, struct sim_result *result);
@@ -79,11 +86,15 @@ void sim_run(const struct sim_config *config, struct sim_result *result);
 double sim_now(void);
 void sim_sleep(double seconds);
 int sim_rank(void);           /* -1: no fiber */
+void sim_die(void);           /* the rank is killed now */
+void sim_stop(void);          /* is stopped now, for its stop_seconds */
 bool sim_is_dead(int rank);   /* has been killed */
 bool sim_has_lacked(int rank); /* has an allocation of it failed? */
 bool sim_is_cut(int a, int b); /* are these ranks' hosts cut off from each other now? */
 double sim_stopped(int rank); /* for how long, until now */
 uint64_t sim_random(void);    /* by the seed */
+void sim_device_thread(
+    void); /* the running thread is the rank's device: see sim_driver.c */
 void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

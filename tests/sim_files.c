@@ -296,15 +296,28 @@ ssize_t sim_write(int fd, const void *bytes, size_t count)
 
 /* ---- Mappings -------------------------------------------------------------------- */
 
+/* A mapping that is cut in its middle stays whole. */
 void sim_unmapped(void *at, size_t bytes)
 {
     char *begin = at, *end = begin + bytes;
 
-    for (int i = 0; i < map_count;)
-        if (maps[i].at >= begin && maps[i].at + maps[i].bytes <= end)
-            maps[i] = maps[--map_count];
-        else
-            i++;
+    for (int i = 0; i < map_count;) {
+        struct mapping *map = &maps[i];
+        char *map_end = map->at + map->bytes;
+
+        if (map->at >= begin && map_end <= end) {
+            *map = maps[--map_count];
+            continue;
+        }
+        if (map->at >= begin && map->at < end) {
+            map->offset += end - map->at;
+            map->at = end;
+        } else if (map_end > begin && map_end <= end) {
+            map_end = begin;
+        }
+        map->bytes = (size_t)(map_end - map->at);
+        i++;
+    }
 }
 
 void sim_mapped(void *at, size_t bytes, int fd, off_t offset, bool fixed)

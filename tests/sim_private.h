@@ -26,11 +26,15 @@ struct sim_fiber {
     int rank; /* -1: the kernel's */
     int tid;
     bool first;   /* a rank's first thread */
+    bool device;  /* of the rank's device: it goes on when the rank is stopped */
     uint64_t due; /* when it runs next, if it is ready, or its time limit */
     bool woken;
     const char *doing;
     const void *key; /* it waits for: a mutex, a condition, a fiber, a futex; NULL */
     size_t key_offset;
+    /* A condition for which it will wait: it lets go of the mutex before. Signalled meanwhile? */
+    const void *condition;
+    bool signalled;
     const struct pollfd *polls; /* it waits for one of these */
     nfds_t poll_count;
     void *(*run)(void *);
@@ -86,6 +90,8 @@ void sim_event(const char *what, uint64_t a, uint64_t b);
 /* Begins a system call: counts it, kills or stops the rank if it is time, lets others run. */
 void sim_call(const char *name);
 void sim_pass(uint64_t nanoseconds); /* time for the running fiber */
+void sim_late(
+    void); /* the running fiber has waited, and is late, if the seed says so */
 /* Waits until woken, or until that time: false. */
 bool sim_wait(const char *doing, const void *key, size_t offset, uint64_t until);
 int sim_wake(const void *key, size_t offset, int most);
@@ -94,6 +100,12 @@ bool sim_lacks(void);       /* whether this allocation fails; then errno is ENOM
 bool sim_interrupted(void); /* whether a signal comes; then errno is EINTR */
 struct sim_fiber *sim_fiber_start(int rank, void *(*run)(void *), void *arg);
 void sim_fiber_end(void *result) __attribute__((noreturn));
+
+/* ---- sim_locals.c ---------------------------------------------------------------- */
+
+void *sim_locals_own(void); /* of the running thread */
+void *sim_locals_make(void);
+void sim_locals_use(void *base);
 
 /* ---- sim_files.c ----------------------------------------------------------------- */
 

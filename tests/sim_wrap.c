@@ -268,10 +268,16 @@ WRAP(int, pthread_mutex_unlock, pthread_mutex_t *mutex)
 
 static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t end)
 {
+    struct sim_fiber *f = sim.current;
     bool woken;
 
+    f->condition = cond;
+    f->signalled = false;
     __wrap_pthread_mutex_unlock(mutex);
-    woken = sim_wait("condition", cond, 0, end);
+    f->condition = NULL;
+    woken = f->signalled || sim_wait("condition", cond, 0, end);
+    if (end != SIM_FOREVER)
+        sim_late();
     __wrap_pthread_mutex_lock(mutex);
     return woken ? 0 : ETIMEDOUT;
 }
@@ -292,11 +298,25 @@ WRAP(int, pthread_cond_timedwait, pthread_cond_t *cond, pthread_mutex_t *mutex,
     return cond_wait(cond, mutex, nanoseconds(at));
 }
 
+/* Threads that are about to wait have let go of the mutex: they wait already. */
+static void wake_condition(const pthread_cond_t *cond, int most)
+{
+    for (int i = 0; i < sim.fibers && most > 0; i++) {
+        struct sim_fiber *f = &sim.fiber[i];
+
+        if (f->condition != cond || f->signalled || f->state == SIM_ENDED)
+            continue;
+        f->signalled = true;
+        most--;
+    }
+    sim_wake(cond, 0, most);
+}
+
 WRAP(int, pthread_cond_signal, pthread_cond_t *cond)
 {
     if (!sim_on())
         return __real_pthread_cond_signal(cond);
-    sim_wake(cond, 0, 1);
+    wake_condition(cond, 1);
     return 0;
 }
 
@@ -304,8 +324,41 @@ WRAP(int, pthread_cond_broadcast, pthread_cond_t *cond)
 {
     if (!sim_on())
         return __real_pthread_cond_broadcast(cond);
-    sim_wake(cond, 0, INT_MAX);
+    wake_condition(cond, INT_MAX);
     return 0;
+}
+
+/* ---- Locks of readers and writers ------------------------------------------------- */
+
+WRAP(int, pthread_rwlock_rdlock, pthread_rwlock_t *lock)
+{
+    if (!sim_on())
+        return __real_pthread_rwlock_rdlock(lock);
+    sim_pass(30);
+    while (pthread_rwlock_tryrdlock(lock) != 0)
+        sim_wait("a lock of readers", lock, 0, SIM_FOREVER);
+    return 0;
+}
+
+WRAP(int, pthread_rwlock_wrlock, pthread_rwlock_t *lock)
+{
+    if (!sim_on())
+        return __real_pthread_rwlock_wrlock(lock);
+    sim_pass(30);
+    while (pthread_rwlock_trywrlock(lock) != 0)
+        sim_wait("a lock of writers", lock, 0, SIM_FOREVER);
+    return 0;
+}
+
+WRAP(int, pthread_rwlock_unlock, pthread_rwlock_t *lock)
+{
+    int error = __real_pthread_rwlock_unlock(lock);
+
+    if (sim_on()) {
+        sim_wake(lock, 0, INT_MAX);
+        sim_pass(30);
+    }
+    return error;
 }
 
 /* ---- Sockets --------------------------------------------------------------------- */

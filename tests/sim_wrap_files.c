@@ -59,7 +59,8 @@ WRAP(void *, mmap, void *at, size_t bytes, int protection, int flags, int fd,
 {
     void *made;
 
-    if (!sim_on())
+    if (!sim_on() ||
+        (flags & MAP_STACK)) /* a kernel's stacks are nothing of the rank */
         return __real_mmap(at, bytes, protection, flags, fd, offset);
     sim_call("mmap");
     if (sim_lacks())
@@ -110,6 +111,24 @@ int __wrap_fcntl(int fd, int command, ...)
 WRAP(int, fstat, int fd, struct stat *is)
 {
     return __real_fstat(sim_is_fd(fd) ? sim_real_of(fd) : fd, is);
+}
+
+WRAP(off_t, lseek, int fd, off_t offset, int from)
+{
+    return __real_lseek(sim_is_fd(fd) ? sim_real_of(fd) : fd, offset, from);
+}
+
+/* Of a memfd: its name. */
+WRAP(ssize_t, readlink, const char *path, char *to, size_t bytes)
+{
+    char real[64];
+    int fd, used = 0;
+
+    if (sscanf(path, "/proc/self/fd/%d%n", &fd, &used) != 1 || path[used] ||
+        !sim_is_fd(fd))
+        return __real_readlink(path, to, bytes);
+    snprintf(real, sizeof(real), "/proc/self/fd/%d", sim_real_of(fd));
+    return __real_readlink(real, to, bytes);
 }
 
 /* /proc of simulated processes; false: another file. */

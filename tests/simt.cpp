@@ -154,8 +154,9 @@ char *slab_take(void)
         return memory - GUARD_BYTES;
     }
     pthread_mutex_unlock(&pool_lock);
-    memory = (char *)mmap(NULL, SLAB_BYTES, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    memory =
+        (char *)mmap(NULL, SLAB_BYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED)
         die("no memory for stacks: %s", strerror(errno));
     pthread_mutex_lock(&pool_lock);
