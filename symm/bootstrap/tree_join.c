@@ -30,6 +30,7 @@ struct branch {
     struct symm_relay_link link;
     bool open, has_table;
     int number; /* of the host at the other end; -1: not known yet */
+    bool unanswered; /* there was no memory for a place: it is to join again */
 };
 
 symm_status symm__tree_no_memory(const struct join *join)
@@ -212,7 +213,7 @@ static void add_host(struct join *join, const int32_t *ranks, int count,
     join->hosts++;
 }
 
-/* False: no memory; the host may join again. */
+/* False: no memory. The connection ends then, so that the host joins again. */
 static bool send_place(struct join *join, struct branch *branch, int number)
 {
     struct place_head place = {.number = number};
@@ -260,11 +261,13 @@ static void hear_join(struct join *join, struct branch *branch,
     }
     number = number_before(join, &head, message);
     if (number > 0) {
-        (void)send_place(join, branch, number);
+        branch->unanswered = !send_place(join, branch, number);
         return;
     }
-    if (!check_ranks(join, branch, &head, message) ||
-        !send_place(join, branch, join->hosts))
+    if (!check_ranks(join, branch, &head, message))
+        return;
+    branch->unanswered = !send_place(join, branch, join->hosts);
+    if (branch->unanswered)
         return;
     add_host(join, (const int32_t *)(const void *)ranks, head.count,
              ranks + (size_t)head.count * sizeof(int32_t), &head.place, head.nonce);
@@ -366,6 +369,8 @@ static const char *branch_move(struct join *join, struct branch *branch)
         symm__relay_drop(message);
         if (!heard)
             return "it did not say what a host of this job would";
+        if (branch->unanswered)
+            return "there is no memory for an answer";
     }
     table_send(join, branch);
     if (symm__relay_link_flush(&branch->link) == SYMM_SEQPACKET_ERROR)
@@ -396,6 +401,7 @@ static const char *hear_guest(void *user, struct symm_guest *at)
         return NULL;
     case SYMM_AUTH_ASKED:
         branch->number = -1;
+        branch->unanswered = false;
         return symm__auth_answer(&join->protocol, &branch->auth, at->fd, 0, 0)
                    ? NULL
                    : "it hung up";
