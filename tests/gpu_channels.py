@@ -8,17 +8,17 @@ that makes the ranks begin together.
 
     graphs         34 streams take turns, more than a team has channels, each with a graph that is
                    made, replayed and destroyed: none may be 3 % slower than the first, or 0.1 us:
-                   so much depends on where a channel's scratch lies
+                   so much depends on where a channel's scratch lies. From 128 to 256 KiB times
+                   differ by stream, whichever channel it has, with graphs and without: a third
     named          the same of streams on the channels 1 to 32, named by symm_call.channel: those
                    with little scratch take other algorithms for calls that are too large for it,
                    and may take three times as long
     default        without graphs: the default stream and CUDA's per-thread default stream may not
-                   be 3 % slower than the slowest of some other streams (their times differ by up to
-                   a third from 128 to 256 KiB, whichever channel they have)
+                   be 15 % slower than the slowest of some other streams
     alternating    two streams, call by call: not 3 % slower than one of them
     three at once  for information: the third has little scratch
-    at once        alternating and three at once, of each collective: at most a quarter more than
-                   one stream's calls
+    at once        alternating and three at once, of each collective: at most half as much again
+                   as one stream's calls
 
 Prints a table; times are relative to the first stream's of the same kind. What is too slow is
 measured again, in more turns, before it fails. CHANNELS_TURNS (5) is the number of turns,
@@ -44,6 +44,7 @@ from gpu_crossed import Symm
 CALLS = 50
 STREAMS, CHANNELS = 34, 32
 SLEEP = 3_000_000  # clock cycles of the GPU: longer than the host needs for CALLS calls
+MIDDLE = 96 << 10, 256 << 10  # bytes of calls that differ by stream
 RELEASE = 0.005  # seconds until the driver has freed what a destroyed graph held
 PER_THREAD = 2  # CU_STREAM_PER_THREAD
 
@@ -160,22 +161,24 @@ class Turns:
             for name in names
         }
 
-    def reference(self, name, medians):
+    def reference(self, name, medians, size):
         """What the name's median is compared with, and what it may be at most."""
-        times = 3.0 if name in self.named else 1.03
-        if name in self.graphs or name in self.named:
+        times = 1.4 if MIDDLE[0] <= size <= MIDDLE[1] else 1.03
+        if name in self.graphs:
             base = medians["graph 1"]
+        elif name in self.named:
+            base, times = medians["graph 1"], 3.0
         elif name in self.pairs:
             base = max(medians["stream 1"], medians["stream 2"])
         else:
-            base = max(medians[other] for other in self.plain)
+            base, times = max(medians[other] for other in self.plain), max(times, 1.15)
         return base, max(times * base, base + 0.1)
 
-    def slow(self, medians):
+    def slow(self, medians, size):
         """Names that are slower than they may be, and how slow they are."""
         found = {}
         for name, took in medians.items():
-            base, most = self.reference(name, medians)
+            base, most = self.reference(name, medians, size)
             if name not in self.three and took > most:
                 found[name] = took / base
         return found
@@ -186,10 +189,11 @@ class Turns:
         for names in (self.graphs, self.named, {**self.plain, **self.default}, self.pairs,
                       self.three):
             medians.update(self.medians(list(names), count, turns, seed))
-        late = self.slow(medians)
+        late = self.slow(medians, 4 * count)
         if late:
             names = {"graph 1": 0, **self.plain, **late}
-            late = self.slow(self.medians(list(names), count, 4 * turns, seed))
+            again = self.medians(list(names), count, 4 * turns, seed)
+            late = self.slow(again, 4 * count)
         return medians, late
 
 
@@ -229,7 +233,7 @@ def at_once(run, turns, most):
             took = run.medians(names, count, turns, size)
             base = max(took["stream 1"], took["stream 2"])
             ratios = {name: took[name] / base for name in names[2:]}
-            failed += max(ratios.values()) > 1.25
+            failed += max(ratios.values()) > 1.5
             if dist.get_rank() == 0:
                 print(f"{run.kind:14s} {size:8d} {base:8.2f} us, "
                       + ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items()),
