@@ -178,8 +178,7 @@ static void wait_show(struct symm_cuda_team *cuda, int channel, uint32_t call,
 }
 
 static void look_read(const struct symm_cuda_launcher *launcher,
-                      const struct look *look, const struct look_words *words,
-                      double now)
+                      const struct look *look, const struct look_words *words)
 {
     symm_team *team = look->cuda->team;
     struct symm_cuda_seen *seen = &look->cuda->seen[look->channel];
@@ -193,7 +192,8 @@ static void look_read(const struct symm_cuda_launcher *launcher,
         return;
     }
     symm__sight_wait_end(launcher->ctx->sight, seen->wait);
-    *seen = (struct symm_cuda_seen){.call = call, .since = inside ? now : 0};
+    /* read after that: the next wait on the channel begins when the one before has ended */
+    *seen = (struct symm_cuda_seen){.call = call, .since = inside ? symm__now() : 0};
 }
 
 /* ---- For the watchdog ---------------------------------------------------------------------- */
@@ -212,7 +212,7 @@ void symm__cuda_progress_poll(struct symm_cuda_launcher *launcher)
     if (p->count > 0 && launcher->driver->cuStreamQuery(p->stream) == CUDA_SUCCESS) {
         for (int i = 0; i < p->count; i++)
             if (p->look[i].cuda)
-                look_read(launcher, &p->look[i], &p->words[i], p->last);
+                look_read(launcher, &p->look[i], &p->words[i]);
         p->count = 0;
     }
     if (p->count == 0 && now - p->last >= LOOK_SECONDS) {
