@@ -42,6 +42,7 @@ int driver_load(struct driver *d)
            take(library, "cuStreamGetId", (void **)&d->stream_id) |
            take(library, "fake_cuda_leaks", (void **)&d->leaks) |
            take(library, "fake_cuda_fail", (void **)&d->fail_call) |
+           take(library, "fake_cuda_fail_named", (void **)&d->fail_named) |
            take(library, "fake_cuda_calls", (void **)&d->calls) |
            take(library, "fake_cuda_first", (void **)&d->first) |
            take(library, "fake_cuda_multicast", (void **)&d->multicast) |

@@ -30,6 +30,7 @@ struct driver {
     CUresult (*stream_id)(CUstream stream, unsigned long long *id);
     __typeof__(&fake_cuda_leaks) leaks;
     __typeof__(&fake_cuda_fail) fail_call;
+    __typeof__(&fake_cuda_fail_named) fail_named;
     __typeof__(&fake_cuda_calls) calls;
     __typeof__(&fake_cuda_first) first;
     __typeof__(&fake_cuda_multicast) multicast;

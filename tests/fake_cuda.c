@@ -19,6 +19,8 @@ static struct fake_object *objects[FAKE_KINDS];
 static uint64_t calls, fail_at;
 static const char *called[1 << 16]; /* of calls 1, 2, ... */
 static bool fail_forever;
+static const char *fail_prefix; /* of the function of which a call fails; NULL: none */
+static uint64_t fail_left;      /* calls of it until then */
 static CUresult fail_result = CUDA_ERROR_UNKNOWN;
 static __thread const char *function_now = "?";
 
@@ -62,6 +64,11 @@ static bool fails_now(const char *function)
     calls++;
     if (calls < sizeof(called) / sizeof(called[0]))
         called[calls] = function;
+    if (fail_prefix && strncmp(function, fail_prefix, strlen(fail_prefix)) == 0 &&
+        --fail_left == 0) {
+        fail_prefix = NULL;
+        return true;
+    }
     return fail_at != 0 && (calls == fail_at || (fail_forever && calls > fail_at));
 }
 
@@ -211,6 +218,15 @@ FAKE_API void fake_cuda_fail(uint64_t k, bool forever, int result)
     calls = 0;
     fail_at = k;
     fail_forever = forever;
+    fail_result = (CUresult)result;
+}
+
+FAKE_API void fake_cuda_fail_named(const char *prefix, uint64_t k, int result)
+{
+    FAKE_LOCKED;
+
+    fail_prefix = prefix;
+    fail_left = k;
     fail_result = (CUresult)result;
 }
 

@@ -28,6 +28,7 @@
  *  FAKE_CUDA_FAIL_RESULT=n    result of these calls (999)
  *  FAKE_CUDA_TRACE=1          every call is printed on stderr
  *  FAKE_CUDA_PROCESSORS=n     multiprocessors of each device (4)
+ *  FAKE_CUDA_PITCH=bytes      that rows of a copy may lie apart (2^31 - 1)
  *  FAKE_CUDA_SHARE=n          multiprocessors that the process may use, as with MPS (all)
  *  FAKE_CUDA_MODEL=1          blocks occupy multiprocessors, streams share hardware queues,
  *                             dependent kernels are resident early (fake_cuda_model.c)
@@ -49,6 +50,8 @@ extern "C" {
 int fake_cuda_leaks(FILE *out);
 /* Counts calls from now on: the k-th fails (1: the next; 0: none). */
 void fake_cuda_fail(uint64_t k, bool forever, int result);
+/* The k-th call (1: the next) of a function whose name has the prefix fails, once; NULL: none. */
+void fake_cuda_fail_named(const char *prefix, uint64_t k, int result);
 /* Calls since the start or the last fake_cuda_fail; error names are not counted. */
 uint64_t fake_cuda_calls(void);
 /* The number, as fake_cuda_fail counts, of the first call after call `after` whose function's

@@ -40,6 +40,7 @@ CUresult fake_devices_init(void)
         (int)fake_env("FAKE_CUDA_SHARE", (uint64_t)fake_settings.processors);
     fake_settings.memory = fake_env("FAKE_CUDA_MEMORY", (uint64_t)4 << 30);
     fake_settings.peer = fake_env("FAKE_CUDA_NO_PEER", 0) == 0;
+    fake_settings.pitch = (int)fake_env("FAKE_CUDA_PITCH", 2147483647);
     fake_settings.flush = fake_env("FAKE_CUDA_FLUSH", 0) != 0;
     fake_settings.fabric = fake_env("FAKE_CUDA_FABRIC", 0) != 0;
     fake_settings.fabric_fails = fake_env("FAKE_CUDA_FABRIC_FAILS", 0) != 0;
@@ -180,6 +181,8 @@ static int attribute_value(CUdevice_attribute attribute, int physical)
 
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         return fake_settings.share; /* as under MPS: driver for CUDA 13.0, H200 */
+    if (attribute == CU_DEVICE_ATTRIBUTE_MAX_PITCH)
+        return fake_settings.pitch;
     if (attribute == CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)
         return fake_settings.flush;
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)

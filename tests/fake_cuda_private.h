@@ -135,6 +135,7 @@ struct fake_settings {
     int devices, version, bus; /* bus: of device 0 of the machine */
     int processors, registers; /* multiprocessors; registers of a thread */
     int share;                 /* multiprocessors that a context may use */
+    int pitch;                 /* the most that rows of a copy may lie apart */
     size_t memory;
     bool fabric, fabric_fails,
         fabric_wrong; /* handles: are made, map nothing, or other memory */
@@ -238,6 +239,8 @@ struct fake_op {
     void *to;
     const void *from;
     size_t bytes;
+    /* Of a copy in rows; else 0: one row. */
+    size_t rows, to_pitch, from_pitch;
     void *owned; /* freed with the operation */
     uint32_t value;
     unsigned flags;

@@ -130,6 +130,13 @@ static void fill(const struct fake_op *op)
     memset(op->to, (int)op->value, op->bytes);
 }
 
+static void copy(const struct fake_op *op)
+{
+    for (size_t i = 0; i == 0 || i < op->rows; i++)
+        memmove((char *)op->to + i * op->to_pitch,
+                (const char *)op->from + i * op->from_pitch, op->bytes);
+}
+
 void fake_run(const struct fake_op *op)
 {
     if (sim_driver_operation)
@@ -139,7 +146,7 @@ void fake_run(const struct fake_op *op)
         simt_launch(op->kernel, &op->args, op->blocks, op->threads);
         break;
     case FAKE_OP_COPY:
-        memmove(op->to, op->from, op->bytes);
+        copy(op);
         break;
     case FAKE_OP_FILL:
         fill(op);

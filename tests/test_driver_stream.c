@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_driver_stream.c - the fake CUDA driver's streams, events, launches, words in memory
+ * test_driver_stream.c - the fake CUDA driver's streams, events, launches, copies, words in memory
  * that streams write and wait for, and captured graphs.
  */
 #include <setjmp.h>
@@ -288,6 +288,80 @@ static int per_thread(void *arg)
     return close_fixture(&f);
 }
 
+/* Three rows of two words, each four words after the one before, come together behind each other;
+ * also captured. What a device refuses. */
+static int rows(void *arg)
+{
+    struct fixture f;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .srcPitch = 16,
+                          .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .dstPitch = 8,
+                          .WidthInBytes = 8,
+                          .Height = 3};
+
+    (void)arg;
+    CHECK_ZERO(open_fixture(&f, CU_STREAM_NON_BLOCKING));
+    copy.srcDevice = at(&f, 1);
+    copy.dstDevice = at(&f, 100);
+    for (uint32_t i = 0; i < 16; i++)
+        f.word[i] = i;
+    CHECK_CU(f.cu->cuMemcpy2DAsync(&copy, f.a));
+    CHECK_CU(f.cu->cuStreamSynchronize(f.a));
+    for (uint32_t i = 0; i < 6; i++)
+        CHECK(f.word[100 + i] == 1 + i / 2 * 4 + i % 2);
+    CHECK(f.word[99] == 0 && f.word[106] == 0);
+    CHECK_CU(f.d.begin_capture(f.a, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK_CU(f.cu->cuMemcpy2DAsync(&copy, f.a));
+    CHECK_CU(f.d.end_capture(f.a, &graph));
+    CHECK_CU(f.d.instantiate(&exec, graph, 0));
+    for (uint32_t round = 1; round <= 2; round++) {
+        f.word[10] = round;
+        CHECK_CU(f.d.graph_launch(exec, f.a));
+        CHECK_CU(f.cu->cuStreamSynchronize(f.a));
+        CHECK(f.word[105] == round);
+    }
+    CHECK_CU(f.d.exec_destroy(exec));
+    CHECK_CU(f.d.graph_destroy(graph));
+    copy.WidthInBytes = 12; /* more than rows lie apart */
+    CHECK_CUDA(f.cu->cuMemcpy2DAsync(&copy, f.a), CUDA_ERROR_INVALID_VALUE);
+    copy.WidthInBytes = 8;
+    copy.srcPitch = 1001; /* FAKE_CUDA_PITCH */
+    CHECK_CUDA(f.cu->cuMemcpy2DAsync(&copy, f.a), CUDA_ERROR_INVALID_VALUE);
+    copy.Height = 0;
+    CHECK_CU(f.cu->cuMemcpy2DAsync(&copy, f.a));
+    return close_fixture(&f);
+}
+
+/* The last row read is the first one written. */
+static int bad_rows(void *arg)
+{
+    struct fixture f;
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcPitch = 16,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstPitch = 16,
+                          .WidthInBytes = 8,
+                          .Height = 3};
+
+    (void)arg;
+    CHECK_ZERO(open_fixture(&f, CU_STREAM_NON_BLOCKING));
+    copy.srcDevice = at(&f, 0);
+    copy.dstDevice = at(&f, 8);
+    return f.cu->cuMemcpy2DAsync(&copy, f.a) == CUDA_SUCCESS;
+}
+
+static void test_rows(void **state)
+{
+    static const char *const settings[] = {"FAKE_CUDA_PITCH=1000", NULL};
+
+    (void)state;
+    assert_int_equal(driver_lives(rows, NULL, settings), 0);
+    assert_int_equal(driver_dies(bad_rows, NULL, NULL, "overlap"), 0);
+}
+
 static void test_order(void **state)
 {
     (void)state;
@@ -518,6 +592,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_capture),
         cmocka_unit_test(test_contexts),
     };

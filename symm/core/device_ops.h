@@ -54,6 +54,14 @@ struct symm_engine_call {
 
 #define SYMM_SIDE_MARKS 3
 
+/* Rows of `bytes` bytes each, one `pitch` (at least `bytes`) after the other. */
+struct symm_rows {
+    void *to;
+    const void *from;
+    size_t to_pitch, from_pitch, bytes;
+    size_t count;
+};
+
 /* What every handle begins with. */
 struct symm_work {
     symm_ctx *ctx; /* not to be used once `life` has ended */
@@ -163,6 +171,8 @@ struct symm_device_ops {
     symm_status (*handle)(struct symm_team_channel *channel, symm_work **work);
     /* Sets bytes of this rank's memory, in the stream's order. */
     symm_status (*fill)(symm_ctx *ctx, void *stream, void *at, int byte, size_t bytes);
+    /* Copies rows within this rank's memory, in the stream's order; they do not overlap. */
+    symm_status (*copy_rows)(symm_ctx *ctx, void *stream, const struct symm_rows *rows);
     /* *path: a sentence for symm_explain. *captured: a graph captures it. */
     symm_status (*transfer)(const struct symm_transfer *transfer, void *stream,
                             symm_work **work, const char **path, bool *captured);

@@ -100,6 +100,9 @@ static symm_status backend_create(const struct symm_cuda_driver *d, int ordinal,
     if (status == SYMM_OK)
         status = check_device(d, b->handle, &b->device);
     if (status == SYMM_OK)
+        status = symm__cuda_attribute(d, b->handle, CU_DEVICE_ATTRIBUTE_MAX_PITCH,
+                                      &b->most_pitch);
+    if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(d, cuDevicePrimaryCtxRetain, (&b->context, b->handle),
                                 "the primary context of device %d", ordinal);
     if (status != SYMM_OK) {
@@ -287,6 +290,7 @@ static const struct symm_device_ops device_ops = {
     .explain = symm__cuda_explain,
     .handle = symm__cuda_handle,
     .fill = symm__cuda_memset,
+    .copy_rows = symm__cuda_copy_rows,
     .transfer = symm__cuda_transfer,
     .side = symm__cuda_side,
     .side_mark = symm__cuda_side_mark,

@@ -43,6 +43,7 @@ struct symm_backend {
     CUstream setup; /* non-blocking: never the legacy stream */
     pid_t process;  /* a forked child must not call the driver */
     size_t granularity;
+    int most_pitch; /* between rows that one call copies */
     bool fabric; /* new memory has a handle for other hosts, too */
     struct symm_cuda_space *space;
     bool owns_space;

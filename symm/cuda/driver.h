@@ -66,6 +66,7 @@
     X(cuMulticastUnbind, 12010)                                                        \
     X(cuMulticastGetGranularity, 12010)                                                \
     X(cuMemcpyAsync, 4000)                                                             \
+    X(cuMemcpy2DAsync, 3020)                                                           \
     X(cuMemsetD8Async, 3020)                                                           \
     X(cuStreamCreateWithPriority, 5050)                                                \
     X(cuStreamDestroy, 4000)                                                           \

@@ -282,6 +282,8 @@ symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *a
                                  void *arg) SYMM_MUST_CHECK;
 symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
                               size_t bytes) SYMM_MUST_CHECK;
+symm_status symm__cuda_copy_rows(symm_ctx *ctx, void *stream,
+                                 const struct symm_rows *rows) SYMM_MUST_CHECK;
 
 /* engine_stream.c: `within` (see device_ops.h) */
 symm_status symm__cuda_within(symm_ctx *ctx, bool last, symm_status (*fn)(void *arg),

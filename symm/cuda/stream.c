@@ -184,3 +184,52 @@ symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
     symm__cuda_leave(&scope);
     return status;
 }
+
+/* Rows that lie too far apart for one call. In a scope. */
+static symm_status copy_each(const struct symm_backend *backend, CUstream stream,
+                             const struct symm_rows *rows)
+{
+    symm_status status = SYMM_OK;
+
+    for (size_t i = 0; i < rows->count && status == SYMM_OK; i++)
+        status = SYMM_CUDA_CALL(
+            backend->driver, cuMemcpyAsync,
+            ((CUdeviceptr)(uintptr_t)rows->to + i * rows->to_pitch,
+             (CUdeviceptr)(uintptr_t)rows->from + i * rows->from_pitch, rows->bytes,
+             stream),
+            "copying row %zu of %zu of %zu bytes", i, rows->count, rows->bytes);
+    return status;
+}
+
+/* In a scope. */
+static symm_status copy_all(const struct symm_backend *backend, CUstream stream,
+                            const struct symm_rows *rows)
+{
+    const CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                .srcDevice = (CUdeviceptr)(uintptr_t)rows->from,
+                                .srcPitch = rows->from_pitch,
+                                .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                .dstDevice = (CUdeviceptr)(uintptr_t)rows->to,
+                                .dstPitch = rows->to_pitch,
+                                .WidthInBytes = rows->bytes,
+                                .Height = rows->count};
+
+    return SYMM_CUDA_CALL(backend->driver, cuMemcpy2DAsync, (&copy, stream),
+                          "copying %zu rows of %zu bytes", rows->count, rows->bytes);
+}
+
+symm_status symm__cuda_copy_rows(symm_ctx *ctx, void *stream,
+                                 const struct symm_rows *rows)
+{
+    const size_t most = (size_t)ctx->backend->most_pitch;
+    const bool far = rows->to_pitch > most || rows->from_pitch > most;
+    struct symm_cuda_scope scope;
+    symm_status status = symm__cuda_enter(ctx->backend, &scope);
+
+    if (status != SYMM_OK)
+        return status;
+    status = far ? copy_each(ctx->backend, cuda_stream(stream), rows)
+                 : copy_all(ctx->backend, cuda_stream(stream), rows);
+    symm__cuda_leave(&scope);
+    return status;
+}
