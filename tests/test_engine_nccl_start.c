@@ -99,6 +99,7 @@ static const char *const older[] = {"FAKE_NCCL_VERSION=22703", NULL};
 static const char *const unknown[] = {"SYMM_ENGINE=ncll", NULL};
 static const char *const host[] = {"SYMM_BACKEND=host", NULL};
 static const char *const pairs[] = {"SYMM_P2P_PAIRS=1", NULL};
+static const char *const whole[] = {"SYMM_CHUNKS=0", NULL};
 static const char *const broken[] = {"SYMM_ENGINE=auto",
                                      "FAKE_NCCL_FAIL=ncclCommInitRankConfig@1", NULL};
 static const char *const no_id[] = {"FAKE_NCCL_FAIL=ncclGetUniqueId", NULL};
@@ -126,6 +127,7 @@ static void test_loading(void **state)
     run(not_at_all, (struct ranks){ALL(unknown), "none of auto, none, nccl, mpi", 0});
     run(not_at_all, (struct ranks){ALL(host), "moves memory of the device", 0});
     run(not_at_all, (struct ranks){{NULL, pairs, NULL}, "SYMM_P2P_PAIRS", 0});
+    run(not_at_all, (struct ranks){{NULL, NULL, whole}, "SYMM_CHUNKS", 0});
     run(not_at_all, (struct ranks){ALL(plugin), "/nowhere/engine.so", 0});
     run(not_at_all, (struct ranks){ALL(no_plugin), "no symm_engine", 0});
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_chunks.c - how an all_reduce over hosts is cut (select/chunks.h): all elements, once
- * each; small chunks at both ends, no more than twice their neighbor; as few as promised.
+ * test_host_chunks.c - how a call over hosts is cut (select/chunks.h): all elements, once each;
+ * small chunks at both ends, no more than twice their neighbor; as few as promised. Which are cut.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,10 @@ static size_t part_of(const struct call *call)
 
 static struct symm_chunks cut(const struct call *call)
 {
-    return symm__chunks(part_of(call), call->element, call->places, call->hosts);
+    const size_t least = SYMM_CHUNK_LEAST * call->hosts;
+
+    return symm__chunks(part_of(call), call->element, call->places,
+                        (struct symm_chunks_limits){least, 2 * least});
 }
 
 /* Looks at every chunk; how many there are. */
@@ -101,10 +104,56 @@ static void test_some_sizes(void **state)
     check_list(1023, 8, 256, (const size_t[]){1023, 0});
 }
 
+static void check_limits(enum symm_chunks_of what, enum symm_chunks_mode mode,
+                         size_t places, size_t hosts, size_t chunk, size_t call)
+{
+    const struct symm_chunks_limits limits =
+        symm__chunks_limits(what, mode, places, hosts);
+
+    assert_int_equal(limits.chunk, chunk * MIB);
+    assert_int_equal(limits.call, call * MIB);
+}
+
+static void test_limits(void **state)
+{
+    static const struct {
+        enum symm_chunks_of what;
+        size_t places, hosts;
+        size_t chunk, call, all; /* MiB; all: a chunk where all are cut */
+    } rows[] = {
+        {SYMM_CHUNKS_SUMS, 2, 2, 4, 8, 4},
+        {SYMM_CHUNKS_SUMS, 8, 256, 512, 1024, 512},
+        {SYMM_CHUNKS_COPIES, 8, 2, 32, 64, 4},
+        {SYMM_CHUNKS_COPIES, 8, 256, 4096, 8192, 512},
+        {SYMM_CHUNKS_BLOCKS, 4, 2, 32, 128, 4},
+        {SYMM_CHUNKS_BLOCKS, 5, 2, 0, 0, 4}, /* the copy takes longer than the rail */
+        {SYMM_CHUNKS_BLOCKS, 7, 4, 64, 256, 8},
+        {SYMM_CHUNKS_BLOCKS, 8, 4, 0, 0, 8},
+        {SYMM_CHUNKS_BLOCKS, 8, 8, 128, 512, 16},
+        {SYMM_CHUNKS_BLOCKS, 4, 9, 0, 0, 18}, /* too much room */
+        {SYMM_CHUNKS_BLOCKS, 8, 64, 0, 0, 128},
+        {SYMM_CHUNKS_BLOCKS, 8, 65, 0, 0, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const size_t places = rows[i].places, hosts = rows[i].hosts;
+
+        check_limits(rows[i].what, SYMM_CHUNKS_NONE, places, hosts, 0, 0);
+        check_limits(rows[i].what, SYMM_CHUNKS_FASTER, places, hosts, rows[i].chunk,
+                     rows[i].call);
+        check_limits(rows[i].what, SYMM_CHUNKS_ALL, places, hosts, rows[i].all,
+                     2 * rows[i].all);
+    }
+    assert_int_equal(
+        symm__chunks(1 << 28, 4, 8, (struct symm_chunks_limits){0, 0}).first, 1 << 28);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_size),
-                                       cmocka_unit_test(test_some_sizes)};
+                                       cmocka_unit_test(test_some_sizes),
+                                       cmocka_unit_test(test_limits)};
 
     return cmocka_run_group_tests_name("host_chunks", tests, NULL, NULL);
 }

@@ -153,6 +153,23 @@ while IFS='|' read -r _ hosts ratios; do
 done < "$work/ratios"
 [ "$(wc -l < "$work/ratios")" = 5 ] || fail "not 5 rows of ratios in docs/performance.md"
 
+# The same of the other collectives: | call | hosts x gpus | a column for each size |
+sed -n '/<!-- blocks:begin -->/,/<!-- blocks:end -->/p' "$doc" |
+    grep -E '^\| [a-z_]+ \| [0-9]+ x ' > "$work/ratios"
+while IFS='|' read -r _ op shape ratios; do
+    read -r hosts _ gpus <<< "$shape"
+    predict '.results[] | [.size, .ours_us / .one_piece_us] | @tsv' "${op// /}" \
+        --hosts "$hosts" --gpus "$gpus" -b 64M -e 1G > "$work/now"
+    for size in 64 128 256 512 1024; do
+        now=$(awk -v size=$((size << 20)) '$1 == size { printf "%.2f", $2 }' "$work/now")
+        [ "$now" = "$(cut -d'|' -f1 <<< "$ratios" | tr -d ' ')" ] ||
+            fail "the document's ratio of $op for $hosts x $gpus, $size MiB: now $now"
+        awk -v now="$now" 'BEGIN { exit !(now <= 1) }' || fail "$op: chunks are slower: $now"
+        ratios=${ratios#*|}
+    done
+done < "$work/ratios"
+[ "$(wc -l < "$work/ratios")" = 18 ] || fail "not 18 rows of ratios in docs/performance.md"
+
 # ---- Sanity --------------------------------------------------------------------------
 
 # More bytes never take less, but for the noise of measured curves: 5 %. Three begin where blocks are
@@ -201,14 +218,14 @@ near "$alone" "$least" 0.01 || fail "one host takes $alone us, measured $least"
 # ---- Chunks (docs/design.md, "Several hosts") ------------------------------------------
 
 # Where the network's latency is all, n chunks take n times as long as one piece.
-while read -r hosts gpus size chunks; do
+while read -r hosts gpus size chunks op; do
     for latency in 100000 200000; do
-        predict '.results[0] | "\(.ours_us) \(.one_piece_us)"' -b "$size" -e "$size" \
-            --hosts "$hosts" --gpus "$gpus" --latency "$latency"
+        predict '.results[0] | "\(.ours_us) \(.one_piece_us)"' "${op:-all_reduce}" \
+            -b "$size" -e "$size" --hosts "$hosts" --gpus "$gpus" --latency "$latency"
     done > "$work/slopes"
     near "$(awk '{ ours = $1 - ours; piece = $2 - piece } END { print ours / piece }' \
         "$work/slopes")" "$chunks" 0.1 ||
-        fail "$hosts x $gpus, $size bytes are not in $chunks chunks: $(tr '\n' ' ' < "$work/slopes")"
+        fail "$op $hosts x $gpus, $size bytes are not in $chunks chunks: $(tr '\n' ' ' < "$work/slopes")"
 done <<'SIZES'
 2 2 8388604 1
 2 2 8388608 2
@@ -220,14 +237,21 @@ done <<'SIZES'
 4 8 16777184 1
 16 4 67108864 2
 16 4 268435456 5
+2 2 67108860 1 broadcast
+2 8 67108864 2 broadcast
+2 4 134217720 1 all_gather
+2 4 134217728 3 all_gather
+2 4 268435456 5 reduce_scatter
+2 5 268435520 1 reduce_scatter
+16 4 4294967296 1 all_gather
 SIZES
 holds 'all(.results[]; .ours_us == .one_piece_us)' "chunks of one rank a host" \
     --gpus 1 --nics 1 -b 1M -e 256M
 holds 'all(.results[]; .ours_us == .one_piece_us)' "chunks on one host" --hosts 1 -b 1M -e 256M
 
-# The two streams of hierarchical.c step by step: kernels, and the engine's steps. Each line is the
-# scatter, the engine's step and the gather of a chunk. Printed are the time, and how many steps of
-# the engine end before, and after, the kernels that run beside them.
+# The two streams of hierarchical_chunks.c step by step: kernels, and the engine's steps. Each line
+# is the scatter, the engine's step and the gather of a chunk. Printed are the time, and how many
+# steps of the engine end before, and after, the kernels that run beside them.
 two_streams() {
     awk '{
         kernels += $1

@@ -302,7 +302,7 @@ static double host_us(const struct perf_model *model, enum perf_kind kind, doubl
     return best;
 }
 
-/* ---- Our collectives (call/hierarchical.c) --------------------------------------------- */
+/* ---- Our collectives (call/hierarchical_chunks.c) --------------------------------------- */
 
 /* The later of two times; unlike by fmax, of what is not known (NAN) nothing is. */
 static double later(double a, double b)
@@ -310,27 +310,93 @@ static double later(double a, double b)
     return a + fdim(b, a);
 }
 
+/* A copy in rows within a GPU: measured on an H100, 16 rows, 1 to 64 MiB (docs/performance.md). */
+#define COPY_US   2.0
+#define COPY_RATE 800.0 /* GB/s */
+
+static double copy_us(double bytes)
+{
+    return COPY_US + bytes / COPY_RATE / 1e3;
+}
+
+/* What a chunk of `bytes` of a rank takes: the engine's step, and the kernels before and after it.
+ * `rows`: it is one of several, whose parts of blocks are copied together, or apart. */
+struct stages {
+    double before, rail, after;
+};
+
+static struct stages stages(const struct perf_model *model, enum perf_kind kind,
+                            double bytes, bool rows)
+{
+    const double hosts = model->hosts;
+    const double copy = rows ? copy_us(hosts * model->gpus * bytes) : 0;
+
+    switch (kind) {
+    case PERF_REDUCE_SCATTER: /* the blocks of each host, one call after the other */
+        return (struct stages){copy + hosts * host_us(model, kind, bytes),
+                               rail_us(model, kind, hosts * bytes), 0};
+    case PERF_ALL_GATHER:
+        return (struct stages){0, rail_us(model, kind, hosts * bytes),
+                               hosts * host_us(model, kind, bytes) + copy};
+    case PERF_BROADCAST: /* of a rank on another host than the root */
+        return (struct stages){0, rail_us(model, kind, bytes),
+                               host_us(model, kind, bytes)};
+    default:
+        return (struct stages){host_us(model, PERF_REDUCE_SCATTER, bytes),
+                               rail_us(model, PERF_ALL_REDUCE, bytes),
+                               host_us(model, PERF_ALL_GATHER, bytes)};
+    }
+}
+
 /*
- * An all_reduce on the rails, `part` elements on each. Beside the engine's step of a chunk, on a
- * stream of its own, the kernels scatter the next one and gather the one before.
+ * A call of `part` elements on each rail. Beside the engine's step of a chunk, on a stream of its
+ * own, the kernels begin the next one and end the one before.
  */
-static double rails_us(const struct perf_model *model, size_t part,
+static double rails_us(const struct perf_model *model, enum perf_kind kind, size_t part,
                        const struct symm_chunks *chunks)
 {
-    double kernels = 0, engine = 0, scattered, gather = 0; /* when each is through */
+    double kernels = 0, engine = 0, begun, after = 0; /* when each is through */
     size_t before = 0;
 
     for (size_t left = part; left > 0; left -= before) {
         const size_t now = symm__chunk(chunks, before, left);
-        const double bytes = (double)now * ELEMENT;
+        const struct stages each =
+            stages(model, kind, (double)now * ELEMENT, chunks->first < part);
 
-        scattered = kernels + host_us(model, PERF_REDUCE_SCATTER, bytes);
-        kernels = before ? later(scattered, engine) + gather : scattered;
-        engine = later(scattered, engine) + rail_us(model, PERF_ALL_REDUCE, bytes);
-        gather = host_us(model, PERF_ALL_GATHER, bytes);
+        begun = kernels + each.before;
+        kernels = before ? later(begun, engine) + after : begun;
+        engine = later(begun, engine) + each.rail;
+        after = each.after;
         before = now;
     }
-    return later(kernels, engine) + gather;
+    return later(kernels, engine) + after;
+}
+
+/* How the library cuts it, unless SYMM_CHUNKS says otherwise. */
+static struct symm_chunks cut(const struct perf_model *model, enum perf_kind kind,
+                              size_t part)
+{
+    const size_t gpus = (size_t)model->gpus, hosts = (size_t)model->hosts;
+    const enum symm_chunks_of what = kind == PERF_ALL_REDUCE  ? SYMM_CHUNKS_SUMS
+                                     : kind == PERF_BROADCAST ? SYMM_CHUNKS_COPIES
+                                                              : SYMM_CHUNKS_BLOCKS;
+    const size_t ranks = what == SYMM_CHUNKS_SUMS     ? gpus
+                         : what == SYMM_CHUNKS_COPIES ? 1
+                                                      : gpus * hosts;
+
+    if (gpus == 1)
+        return symm__chunks_none(part);
+    return symm__chunks(part, ELEMENT, ranks,
+                        symm__chunks_limits(what, SYMM_CHUNKS_FASTER, gpus, hosts));
+}
+
+static double in_steps_us(const struct perf_model *model, enum perf_kind kind,
+                          double part, bool chunks)
+{
+    const struct symm_chunks sizes =
+        chunks ? cut(model, kind, (size_t)part) : symm__chunks_none((size_t)part);
+
+    return rails_us(model, kind, (size_t)part, &sizes);
 }
 
 /* `chunks`: as the library makes it; else in one piece. */
@@ -338,12 +404,7 @@ static double all_reduce_us(const struct perf_model *model, double bytes, bool c
 {
     const double count = fmax(floor(bytes / ELEMENT), 1);
     const double part = floor(count / model->gpus), rest = count - part * model->gpus;
-    const struct symm_chunks cut =
-        chunks && model->gpus > 1
-            ? symm__chunks((size_t)part, (size_t)ELEMENT, (size_t)model->gpus,
-                           (size_t)model->hosts)
-            : symm__chunks_none((size_t)part);
-    double us = rails_us(model, (size_t)part, &cut);
+    double us = in_steps_us(model, PERF_ALL_REDUCE, part, chunks);
 
     if (rest > 0) /* by the leaders */
         us += host_us(model, PERF_ALL_REDUCE, rest * ELEMENT) +
@@ -352,22 +413,23 @@ static double all_reduce_us(const struct perf_model *model, double bytes, bool c
     return us;
 }
 
-static double ours(const struct perf_model *model, enum perf_kind kind, double bytes)
+static double ours(const struct perf_model *model, enum perf_kind kind, double bytes,
+                   bool chunks)
 {
-    const double hosts = model->hosts, block = bytes / hosts / model->gpus;
+    const double count = bytes / ELEMENT;
 
     switch (kind) {
-    case PERF_REDUCE_SCATTER: /* the blocks of each host, one call after the other */
+    case PERF_REDUCE_SCATTER:
     case PERF_ALL_GATHER:
-        return hosts * host_us(model, kind, block) +
-               rail_us(model, kind, hosts * block);
+        return in_steps_us(model, kind,
+                           fmax(floor(count / model->hosts / model->gpus), 1), chunks);
     case PERF_BROADCAST:
-        return rail_us(model, kind, bytes) + host_us(model, kind, bytes);
+        return in_steps_us(model, kind, fmax(floor(count), 1), chunks);
     case PERF_BARRIER: /* taken as all_reduces of 8 bytes, two of them on the host */
         return 2 * host_us(model, PERF_ALL_REDUCE, 8) +
                rail_us(model, PERF_ALL_REDUCE, 8);
     default:
-        return all_reduce_us(model, bytes, true);
+        return all_reduce_us(model, bytes, chunks);
     }
 }
 
@@ -401,9 +463,9 @@ bool perf_model_predict(const struct perf_model *model, enum perf_kind kind,
     else if (kind == PERF_ALL_TO_ALL) /* the engine over all ranks */
         prediction->ours = nccl;
     else
-        prediction->ours = ours(model, kind, bytes);
-    prediction->one_piece = kind == PERF_ALL_REDUCE && model->hosts > 1
-                                ? all_reduce_us(model, bytes, false)
+        prediction->ours = ours(model, kind, bytes, true);
+    prediction->one_piece = kind != PERF_ALL_TO_ALL && model->hosts > 1
+                                ? ours(model, kind, bytes, false)
                                 : prediction->ours;
     return !isnan(prediction->ours);
 }

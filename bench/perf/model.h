@@ -36,7 +36,7 @@ struct perf_nccl_time {
 
 struct perf_prediction {
     double ours;
-    double one_piece; /* of all_reduce, without the library's chunks */
+    double one_piece; /* without the library's chunks */
     struct perf_nccl_time nccl[PERF_NCCL_ALGORITHMS];
     enum perf_nccl_algorithm takes; /* NCCL's choice */
 };

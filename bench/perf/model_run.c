@@ -142,9 +142,9 @@ static void print_head(const struct model_options *options)
 static void print_row(const struct model_options *options, size_t bytes,
                       const struct perf_prediction *row)
 {
-    const bool pieces =
-        options->sizes.kind == PERF_ALL_REDUCE && options->model.hosts > 1;
     const bool pairs = options->sizes.kind == PERF_ALL_TO_ALL;
+    const bool pieces =
+        !pairs && options->sizes.kind != PERF_BARRIER && options->model.hosts > 1;
 
     printf("%12zu  %10.2f", bytes, row->ours);
     if (pieces)

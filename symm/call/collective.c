@@ -15,6 +15,7 @@
 #include "call/channel.h"
 #include "call/collective.h"
 #include "call/hierarchical.h"
+#include "call/hierarchical_steps.h"
 #include "call/norm.h"
 #include "call/prepare.h"
 #include "call/seen.h"

@@ -37,9 +37,4 @@ symm_status symm__hierarchical_launch(struct symm_team_channel *channel,
                                       const struct symm_prepared_call *entry,
                                       double timeout, symm_work **work) SYMM_MUST_CHECK;
 
-/* collective.c: one collective of the local team, on its channel of the same number. */
-symm_status symm__collective_run(struct symm_team_channel *channel,
-                                 const struct symm_engine_request *request,
-                                 const char *site, double timeout) SYMM_MUST_CHECK;
-
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * side_stream.c - a second stream of a channel, for steps of a call that run beside the kernels on
- * its own stream: of teams over several hosts (call/hierarchical.c).
+ * its own stream: of teams over several hosts (call/hierarchical_chunks.c).
  *
  * The two are ordered by events only, so that a capture of the channel's stream takes the second
  * one along. An event may be recorded again once the wait for it is queued.

@@ -27,6 +27,7 @@ enum engine_state { NONE, LOADED, REFUSED }; /* REFUSED: wanted, but does not lo
 #define FLAG_ASKED   1u
 #define FLAG_WINDOWS 2u
 #define FLAG_PAIRS   4u
+#define FLAG_CHUNKS  8u /* times the mode of chunks */
 
 symm_status symm__engine_reported(const symm_ctx *ctx, symm_status status,
                                   const char *what)
@@ -149,7 +150,7 @@ static symm_status find_operations(const symm_ctx *ctx, struct symm_engine_use *
 
 static symm_status take_flags(struct symm_engine_use *use)
 {
-    int64_t registers, windows, pairs;
+    int64_t registers, windows, pairs, chunks;
     symm_status status =
         symm__option_integer(SYMM_OPTION_NCCL_REGISTER, 0, 1, &registers);
 
@@ -157,11 +158,15 @@ static symm_status take_flags(struct symm_engine_use *use)
         status = symm__option_integer(SYMM_OPTION_NCCL_WINDOW, 0, 1, &windows);
     if (status == SYMM_OK)
         status = symm__option_integer(SYMM_OPTION_P2P_PAIRS, 0, 1, &pairs);
+    if (status == SYMM_OK)
+        status = symm__option_integer(SYMM_OPTION_CHUNKS, SYMM_CHUNKS_NONE,
+                                      SYMM_CHUNKS_ALL, &chunks);
     if (status != SYMM_OK)
         return status;
     use->registers = registers != 0;
     use->windows = windows != 0;
     use->pairs = pairs != 0;
+    use->chunks = (enum symm_chunks_mode)chunks;
     return SYMM_OK;
 }
 
@@ -282,7 +287,8 @@ void symm__engine_handshake(const symm_ctx *ctx, struct symm_engine_handshake *h
     hello->state = use->state;
     hello->flags = (use->asked ? FLAG_ASKED : 0) |
                    (use->windows && use->ops ? FLAG_WINDOWS : 0) |
-                   (use->pairs && use->ops ? FLAG_PAIRS : 0);
+                   (use->pairs && use->ops ? FLAG_PAIRS : 0) |
+                   (use->ops ? FLAG_CHUNKS * (uint32_t)use->chunks : 0);
     snprintf(hello->name, sizeof(hello->name), "%s", use->ops ? use->ops->name : "");
     snprintf(hello->version, sizeof(hello->version), "%s", use->version);
     snprintf(hello->why, sizeof(hello->why), "%s", use->why);
@@ -340,7 +346,7 @@ symm_status symm__engine_agree(symm_ctx *ctx,
         wanted = wanted || hello.state != NONE;
         if (odd == 0 && !alike(&first, &hello))
             odd = r;
-        if (differs == 0 && (hello.flags ^ first.flags) & (FLAG_WINDOWS | FLAG_PAIRS))
+        if (differs == 0 && (hello.flags ^ first.flags) & ~FLAG_ASKED)
             differs = r;
     }
     if (ctx->shared && asked)
@@ -353,8 +359,9 @@ symm_status symm__engine_agree(symm_ctx *ctx,
     if (odd == 0 && first.state == LOADED) {
         if (differs > 0)
             return symm__fail(SYMM_ERR_MISMATCH,
-                              "ranks 0 and %d differ in SYMM_NCCL_WINDOW or "
-                              "SYMM_P2P_PAIRS; set them alike on all ranks",
+                              "ranks 0 and %d differ in SYMM_NCCL_WINDOW, "
+                              "SYMM_P2P_PAIRS or SYMM_CHUNKS; set them alike on all "
+                              "ranks",
                               differs);
         symm__log(SYMM_LOG_INFO, "engine: %s", ctx->engine->version);
         return SYMM_OK;

@@ -16,6 +16,7 @@
 
 #include "core/context.h"
 #include "engine/engine.h"
+#include "select/chunks.h"
 #include "select/select.h"
 
 struct symm_helpers;
@@ -34,6 +35,7 @@ struct symm_engine_use {
     bool asked;     /* by name: what fails is an error, not a warning */
     bool registers; /* memory, as segments appear and go */
     bool windows;   /* at each rendezvous */
+    enum symm_chunks_mode chunks;
     bool pairs;     /* each two ranks that send have a communicator of their own */
     struct symm_helpers *helpers; /* helper.h; NULL: none yet, or not needed; owned */
     /* in the list of those that outlive their context (load.c) */

@@ -36,6 +36,9 @@
       "1: a rendezvous makes symmetric memory a window of NCCL")                       \
     X(P2P_PAIRS, INTEGER, "0",                                                         \
       "1: two ranks that send and receive get a communicator of their own")            \
+    X(CHUNKS, INTEGER, "1",                                                            \
+      "long calls over hosts on CUDA: 0 in one piece, 1 in chunks where that is "      \
+      "predicted to be faster, 2 all in chunks")                                       \
     X(RANK, INTEGER, "", "this process's rank; with SYMM_WORLD_SIZE and SYMM_JOB_ID")  \
     X(WORLD_SIZE, INTEGER, "", "number of ranks of the job")                           \
     X(LOCAL_RANK, INTEGER, "", "this process's rank on its host")                      \
