@@ -43,18 +43,31 @@ static inline void fuzz_no_wait(int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
-/* A listener that does not wait, at a port of this host's that the kernel chooses. */
-static inline int fuzz_listen(int *port)
+/* A socket at a port of this host's that the kernel chooses. It keeps the port from others, but for one
+ * that is to listen there and may share it, as listeners at a port that was asked for do. */
+static inline int fuzz_reserve(int *port)
 {
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    const int yes = 1;
     socklen_t bytes = sizeof(at);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
-        listen(fd, 16) != 0 || getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
+        bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
         abort();
     *port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* A listener that does not wait, at such a port. */
+static inline int fuzz_listen(int *port)
+{
+    int fd = fuzz_reserve(port);
+
+    if (listen(fd, 16) != 0)
+        abort();
     return fd;
 }
 

@@ -210,12 +210,9 @@ static symm_status join_beside(const uint8_t *data, size_t size)
     ranks[0] = other.root ? 0 : 1 + (int)((uint64_t)fuzz_number(&line, 1) % 8);
     other.size = ranks[0] + 1 + (int)((uint64_t)fuzz_number(&line, 2) % 4);
     listener = fuzz_listen(&port); /* for children of the call under test */
-    spare = fuzz_listen(&other.port);
-    if (other.root) { /* it listens there itself */
-        close(spare);
-        spare = -1;
-    }
-    other.listener = spare;
+    /* The call under test listens there itself, if it is rank 0. */
+    spare = other.root ? fuzz_reserve(&other.port) : fuzz_listen(&other.port);
+    other.listener = other.root ? -1 : spare;
     snprintf(root, sizeof(root), "127.0.0.1:%d", other.port);
     all = malloc((size_t)other.size *
                  ENTRY_BYTES); /* no more: what is too long is seen */
@@ -241,8 +238,7 @@ static symm_status join_beside(const uint8_t *data, size_t size)
     pthread_join(thread, NULL);
     free(all);
     close(listener);
-    if (spare >= 0)
-        close(spare);
+    close(spare);
     return status;
 }
 
