@@ -83,18 +83,25 @@ static bool has_kernel(const struct symm_select_query *q, enum symm_algorithm al
     return symm__cuda_kernel_find(&ask, &kernel, &shape);
 }
 
+/* Of a channel with the most of it. */
+static struct symm_cuda_scratch most_scratch(int size)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+
+    symm__cuda_scratch_layout(0, size, scratch);
+    return scratch[0];
+}
+
 double symm__cuda_delay(const struct symm_select_query *q,
                         enum symm_algorithm algorithm)
 {
-    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
     struct symm_cuda_query ask = symm__cuda_ask(q, algorithm);
     const uint64_t rounds = symm__cuda_kernel_rounds(&ask);
     uint64_t least;
 
     if (rounds <= 1)
         return 0;
-    symm__cuda_scratch_layout(0, q->size, scratch);
-    ask.scratch = scratch[0];
+    ask.scratch = most_scratch(q->size);
     least = symm__cuda_kernel_rounds(&ask);
     return rounds > least ? ROUND_US * (double)(rounds - least) : 0;
 }
@@ -331,13 +338,11 @@ bool symm__cuda_choose_norm(const struct symm_select_query *q,
 
 bool symm__cuda_norm_fits(const struct symm_select_query *q, uint64_t part)
 {
-    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
     struct symm_select_query most = *q;
     uint64_t rows = 0;
     struct symm_selection answer;
 
-    symm__cuda_scratch_layout(0, q->size, scratch);
-    most.scratch = scratch[0];
+    most.scratch = most_scratch(q->size);
     return symm__cuda_choose_norm(&most, &answer, &rows) &&
            (q->rows - 1) / part <= (q->rows - 1) / rows + MORE_LAUNCHES;
 }
