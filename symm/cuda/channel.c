@@ -154,6 +154,12 @@ uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel)
     return words->done[channel->index];
 }
 
+/* A graph holds a call of the channel, as far as this rank knows. */
+static bool has_graph(const struct symm_team_channel *channel)
+{
+    return channel->held || is_pinned(channel);
+}
+
 /* ---- Words ------------------------------------------------------------------------------ */
 
 /* relaxed: a call that has failed keeps its channel; only symm_stream_destroy changes it */
@@ -172,8 +178,7 @@ const char *symm__cuda_channel_text(const struct symm_team_channel *channel, cha
     else
         (void)symm__cuda_stream_text(stream, name, sizeof(name));
     snprintf(text, bytes, " on %s%s, channel %d", name,
-             channel->held || is_pinned(channel) ? " or in a graph captured from it"
-                                                 : "",
+             has_graph(channel) ? " or in a graph captured from it" : "",
              channel->index + 1);
     return text;
 }
@@ -183,7 +188,7 @@ const char *symm__cuda_channel_text(const struct symm_team_channel *channel, cha
 static uint64_t progress_word(const struct symm_team_channel *channel)
 {
     return (uint64_t)channel->sequence << 32 | (uint64_t)channel->blocks << 8 |
-           (channel->held || is_pinned(channel) ? SYMM_CHANNEL_PINNED : 0) |
+           (has_graph(channel) ? SYMM_CHANNEL_PINNED : 0) |
            (channel->returned ? SYMM_CHANNEL_RETURNED : 0);
 }
 
