@@ -172,6 +172,11 @@ static size_t first_byte(const struct cut *cut, const struct chunk *chunk)
     return chunk->first * cut->run->element;
 }
 
+static char *out_at(const struct cut *cut, const struct chunk *chunk)
+{
+    return (char *)cut->run->args->out + first_byte(cut, chunk);
+}
+
 /* This rank's part of the chunk: in all ranks' parts together, which are contiguous. */
 static char *own_part(const struct cut *cut, const struct chunk *chunk)
 {
@@ -307,12 +312,11 @@ static symm_status rows_give(const struct cut *cut, const struct chunk *chunk)
     const struct symm_args *args = cut->run->args;
     const size_t bytes = chunk->count * cut->run->element;
 
-    return copy(cut,
-                (struct symm_rows){.to = (char *)args->out + first_byte(cut, chunk),
-                                   .to_pitch = args->count * cut->run->element,
-                                   .from = rows(cut),
-                                   .from_pitch = bytes,
-                                   .bytes = bytes});
+    return copy(cut, (struct symm_rows){.to = out_at(cut, chunk),
+                                        .to_pitch = args->count * cut->run->element,
+                                        .from = rows(cut),
+                                        .from_pitch = bytes,
+                                        .bytes = bytes});
 }
 
 /* For each host: this rank's part of its blocks, summed on this host. */
@@ -338,9 +342,9 @@ static symm_status blocks_scatter(struct cut *cut, const struct chunk *chunk,
 /* In place, too: before a chunk's output is written, its input has been copied into rows. */
 static symm_status blocks_sum(struct cut *cut, const struct chunk *chunk, void *stream)
 {
-    return symm__step_between(
-        cut->run, SYMM_KIND_REDUCE_SCATTER, host_parts(cut, chunk),
-        (char *)cut->run->args->out + first_byte(cut, chunk), chunk->count, 0, stream);
+    return symm__step_between(cut->run, SYMM_KIND_REDUCE_SCATTER,
+                              host_parts(cut, chunk), out_at(cut, chunk), chunk->count,
+                              0, stream);
 }
 
 symm_status symm__chunked_reduce_scatter(struct symm_hierarchical_run *run)
@@ -409,11 +413,6 @@ static int relay(const struct symm_hierarchical_run *run)
     return run->hierarchy->equal
                ? symm__hierarchy_place(run->hierarchy, run->args->root)
                : 0;
-}
-
-static char *out_at(const struct cut *cut, const struct chunk *chunk)
-{
-    return (char *)cut->run->args->out + first_byte(cut, chunk);
 }
 
 /* On the root's host. */
