@@ -108,7 +108,7 @@ static symm_status call_of(struct stage *s, int kind, const symm_call *call,
     }
 }
 
-/* Waits of rank 0's that nobody meets, on the first stream: all for one word. */
+/* Rank 0 queues several waits for one word on its first stream. No rank ends them. */
 static int wait_in_vain(struct stage *s, int waits, bool room)
 {
     const symm_call call = {.size = sizeof(call),

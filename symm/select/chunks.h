@@ -33,7 +33,8 @@
 /* SYMM_CHUNKS: no call is cut; those that are predicted to be faster so; all that are long. */
 enum symm_chunks_mode { SYMM_CHUNKS_NONE, SYMM_CHUNKS_FASTER, SYMM_CHUNKS_ALL };
 
-/* What is cut: an all_reduce; the blocks of a reduce_scatter or an all_gather; a broadcast. */
+/* The call that is cut: an all_reduce; a reduce_scatter or an all_gather, each block of it; a
+ * broadcast. */
 enum symm_chunks_of { SYMM_CHUNKS_SUMS, SYMM_CHUNKS_BLOCKS, SYMM_CHUNKS_COPIES };
 
 /* How a call is cut; all in elements of one rank's part. */
