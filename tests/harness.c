@@ -328,6 +328,15 @@ int harness_check_error(const char *file, int line, const char *wanted)
                         error != NULL ? error : "(null)", wanted);
 }
 
+void harness_host_of(symm_config *config, int rank, void *arg)
+{
+    const char *hosts = arg;
+    const char host[2] = {hosts[rank], '\0'};
+
+    (void)config;
+    setenv("SYMM_HOST_ID", host, 1);
+}
+
 symm_config harness_config(void)
 {
     const struct rank_state *state = current;

@@ -85,6 +85,9 @@ struct harness {
     bool without_ctx; /* the body gets NULL and calls symm_init with harness_config() */
 };
 
+/* For `configure`. arg begins with a text that has a letter for each rank: its host. */
+void harness_host_of(symm_config *config, int rank, void *arg);
+
 /* 0: every rank returned 0, or was killed if its bit in `killed` is set. */
 int harness_run(const struct harness *h);
 /* The same in both modes, processes first: 0 if both succeeded. */

@@ -17,15 +17,6 @@
 
 #define COUNT 1001
 
-static void configure(symm_config *config, int rank, void *arg)
-{
-    const char *hosts = arg;
-    char host[2] = {hosts[rank], '\0'};
-
-    (void)config;
-    setenv("SYMM_HOST_ID", host, 1);
-}
-
 static int check_sums(struct engine_stage *s, const symm_call *call)
 {
     size_t all = COUNT * (size_t)s->n;
@@ -171,7 +162,7 @@ static void test_hosts(void **state)
         struct harness h = {.ranks = (int)strlen(layouts[i]),
                             .body = body,
                             .arg = layouts[i],
-                            .configure = configure};
+                            .configure = harness_host_of};
 
         assert_int_equal(harness_run(&h), 0);
     }
@@ -191,7 +182,7 @@ static void test_many(void **state)
         struct harness h = {.ranks = shapes[i].hosts * shapes[i].each,
                             .body = body,
                             .arg = layout,
-                            .configure = configure};
+                            .configure = harness_host_of};
 
         for (int r = 0; r < h.ranks; r++)
             layout[r] = (char)('a' + r / shapes[i].each);
@@ -320,7 +311,7 @@ static void test_on_demand(void **state)
         struct harness h = {.ranks = (int)strlen(layouts[i]),
                             .body = i == 0 ? body_on_demand : body_single,
                             .arg = layouts[i],
-                            .configure = configure};
+                            .configure = harness_host_of};
 
         assert_int_equal(harness_run(&h), 0);
     }
@@ -350,14 +341,14 @@ static void test_unmade(void **state)
 {
     static char layout[] = "aabb";
     struct harness h = {
-        .ranks = 4, .body = body_unmade, .arg = layout, .configure = configure};
+        .ranks = 4, .body = body_unmade, .arg = layout, .configure = harness_host_of};
 
     (void)state;
     assert_int_equal(harness_run(&h), 0);
 }
 
 struct late {
-    char layout[8]; /* first: configure's argument */
+    char layout[8]; /* first: as harness_host_of takes it */
     _Atomic int over;
 };
 
@@ -397,7 +388,7 @@ static void test_late(void **state)
         struct harness h = {.ranks = (int)strlen(layouts[i]),
                             .body = body_late,
                             .arg = late,
-                            .configure = configure};
+                            .configure = harness_host_of};
 
         memcpy(late->layout, layouts[i], sizeof(late->layout));
         assert_int_equal(harness_run(&h), 0);
@@ -440,7 +431,7 @@ static void test_aborted(void **state)
 {
     struct late *late = harness_shared(sizeof(*late));
     struct harness h = {
-        .ranks = 3, .body = body_aborted, .arg = late, .configure = configure};
+        .ranks = 3, .body = body_aborted, .arg = late, .configure = harness_host_of};
 
     (void)state;
     memcpy(late->layout, "abc", sizeof("abc"));

@@ -26,21 +26,12 @@ enum how {
 };
 
 struct job {
-    char layout[HARNESS_MAX_RANKS]; /* first: configure's argument */
+    char layout[HARNESS_MAX_RANKS]; /* first: as harness_host_of takes it */
     int hosts;
     enum how how;
     /* Of a reduce_scatter in one piece, by its place among them. */
     uint64_t sums[MOST_CASES][HARNESS_MAX_RANKS];
 };
-
-static void configure(symm_config *config, int rank, void *arg)
-{
-    const char *hosts = arg;
-    char host[2] = {hosts[rank], '\0'};
-
-    (void)config;
-    setenv("SYMM_HOST_ID", host, 1);
-}
 
 struct stage {
     struct engine_stage s;
@@ -438,7 +429,7 @@ static void run(struct job *job, enum how how, harness_body what)
     struct harness h = {.ranks = (int)strlen(job->layout),
                         .body = what,
                         .arg = job,
-                        .configure = configure,
+                        .configure = harness_host_of,
                         .team_bytes = (size_t)256 << 20};
 
     job->how = how;
@@ -489,7 +480,8 @@ static void test_modes(void **state)
         const char *mode, *processors, *steps;
     } rows[] = {{"0", "64", "1"}, {"1", "64", "1"}, {"2", "64", "2"}, {"2", "63", "1"}};
     struct job *job = job_new("aabb", 2);
-    struct harness h = {.ranks = 4, .body = modes, .arg = job, .configure = configure};
+    struct harness h = {
+        .ranks = 4, .body = modes, .arg = job, .configure = harness_host_of};
 
     (void)state;
     for (int i = 0; i < 4; i++) {

@@ -19,15 +19,6 @@
 #define CHUNK ((size_t)4 << 20 >> 2) /* of the first, up to 32 MiB in all */
 #define SPACE ((size_t)20 << 20)     /* bytes of a buffer */
 
-static void configure(symm_config *config, int rank, void *arg)
-{
-    const char *hosts = arg;
-    char host[2] = {hosts[rank], '\0'};
-
-    (void)config;
-    setenv("SYMM_HOST_ID", host, 1);
-}
-
 struct stage {
     struct engine_stage s;
     struct device_area in,
@@ -134,7 +125,7 @@ static void test_chunks(void **state)
     struct harness h = {.ranks = 4,
                         .body = body,
                         .arg = layout,
-                        .configure = configure,
+                        .configure = harness_host_of,
                         .team_bytes = (size_t)256 << 20};
 
     (void)state;
@@ -162,7 +153,7 @@ static void test_small(void **state)
 {
     static char layout[] = "aabb";
     struct harness h = {
-        .ranks = 4, .body = small, .arg = layout, .configure = configure};
+        .ranks = 4, .body = small, .arg = layout, .configure = harness_host_of};
 
     (void)state;
     setenv("FAKE_CUDA_PROCESSORS", "63", 1);
@@ -212,7 +203,7 @@ static void test_faulty(void **state)
                                          "FAKE_NCCL_FAIL"};
     static char layout[] = "aabb";
     struct harness h = {
-        .ranks = 4, .body = faulty, .arg = layout, .configure = configure};
+        .ranks = 4, .body = faulty, .arg = layout, .configure = harness_host_of};
 
     (void)state;
     for (int i = 0; i < 3; i++) {
