@@ -28,165 +28,76 @@
 #include <inttypes.h>
 #include <malloc.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <cmocka.h>
 
 #include "images.h"
 #include "sim_driver.h"
+#include "sim_seeds.h"
 
-/* In the parent's view. */
-struct verdict {
-    struct sim_result result;
-    char why[900];
-    double longest;
-    enum fault fault;
-    bool done;
-};
-
-static void note(struct verdict *shared, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void note(struct verdict *shared, const char *format, ...)
-{
-    va_list args;
-
-    if (shared->why[0])
-        return;
-    va_start(args, format);
-    vsnprintf(shared->why, sizeof(shared->why), format, args);
-    va_end(args);
-}
-
-static void judge_job(const struct drive *job, struct verdict *shared)
+static void judge_job(const struct drive *job, struct sim_verdict *shared)
 {
     const struct sim_result *result = &shared->result;
 
     if (job->failures > 0)
-        note(shared, "%s", job->why);
+        sim_verdict_note(shared, "%s", job->why);
     if (result->hung)
-        note(shared, "%s: %s", result->hung, result->where);
+        sim_verdict_note(shared, "%s: %s", result->hung, result->where);
     for (int r = 0; r < job->ranks && !result->hung; r++) {
         if (result->died[r])
             continue;
         if (!job->rank[r].ended)
-            note(shared, "rank %d has not ended", r);
+            sim_verdict_note(shared, "rank %d has not ended", r);
         if (result->fds[r] + result->mappings[r] + result->threads[r] +
                 result->blocks[r] + sim_driver_leaks(r) >
             0)
-            note(shared,
-                 "rank %d leaves %d descriptors, %d mappings, %d threads, %d blocks of "
-                 "memory, %d objects of its driver",
-                 r, result->fds[r], result->mappings[r], result->threads[r],
-                 result->blocks[r], sim_driver_leaks(r));
+            sim_verdict_note(
+                shared,
+                "rank %d leaves %d descriptors, %d mappings, %d threads, %d blocks of "
+                "memory, %d objects of its driver",
+                r, result->fds[r], result->mappings[r], result->threads[r],
+                result->blocks[r], sim_driver_leaks(r));
     }
     if (!result->hung && job->fault != KILLED && harness_entries(job->folder, true) > 0)
-        note(shared, "files are left in the runtime's folder");
+        sim_verdict_note(shared, "files are left in the runtime's folder");
 }
 
-static void quiet(void *arg, int level, const char *line)
-{
-    (void)arg, (void)level;
-    sim_note("%s", line);
-}
-
-static void run_child(uint64_t seed, struct verdict *shared)
+static void run_child(uint64_t seed, struct sim_verdict *shared)
 {
     static struct drive job;
 
     drive_choose(&job, seed);
+    snprintf(shared->kind, sizeof(shared->kind), " (%s)", drive_fault_name(job.fault));
     sim_driver_config = job.driver;
     mkdir(job.folder, 0700);
-    symm_log_sink(quiet, NULL);
+    symm_log_sink(sim_log, NULL);
     sim_run(&job.sim, &shared->result);
     judge_job(&job, shared);
     harness_remove(job.folder);
     shared->longest = job.longest;
-    shared->fault = job.fault;
-    shared->done = true;
     if (job.sim.trace)
         fprintf(stderr, "%d ranks, rank %d: %s at step %d of %d\n", job.ranks,
                 job.culprit, drive_fault_name(job.fault), job.at, job.steps);
 }
 
-/* Whether the seed's job went well; prints it if not. */
-static bool run_seed(uint64_t seed, struct verdict *shared)
-{
-    int status;
-    pid_t child;
-
-    memset(shared, 0, sizeof(*shared));
-    fflush(NULL);
-    child = fork();
-    if (child == 0) {
-        for (int s = 1; s < 32;
-             s++) /* cmocka's handlers would go on in the parent's test */
-            (void)signal(s, SIG_DFL);
-        run_child(seed, shared);
-        _exit(0);
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        return false;
-    if (WIFSIGNALED(status))
-        note(shared, "it ends by signal %d", WTERMSIG(status));
-    else if (!shared->done)
-        note(shared, "it has not ended");
-    if (!shared->why[0])
-        return true;
-    fprintf(stderr, "SYMM_TEST_SEED=%" PRIu64 " fails (%s): %s\n", seed,
-            drive_fault_name(shared->fault), shared->why);
-    return false;
-}
-
 static void seeds(void **state)
 {
-    const int64_t only = harness_env("SYMM_TEST_SEED", -1);
-    const int64_t all = harness_env("SYMM_TEST_LONG", 0) ? 20000 : 130;
-    const int64_t first = only >= 0 ? only : harness_env("SYMM_TEST_FIRST", 1);
-    const int64_t count = only >= 0 ? 1 : harness_env("SYMM_TEST_SEEDS", all);
-    struct verdict *shared = *state;
-    uint64_t events = 0;
-    double seconds = 0, longest = -1e9;
-    int failed = 0;
+    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) ? 20000 : 130;
 
-    for (int64_t seed = first; seed < first + count && failed < 20; seed++) {
-        failed += !run_seed((uint64_t)seed, shared);
-        events += shared->result.events;
-        seconds += shared->result.seconds;
-        longest = shared->longest > longest ? shared->longest : longest;
-    }
-    fprintf(stderr,
-            "%" PRId64 " seeds: %" PRIu64
-            " events, %.0f simulated seconds, %.3f s beyond "
-            "its time at most\n",
-            count, events, seconds, longest);
-    if (only >= 0)
-        fprintf(stderr, "hash %016" PRIx64 "\n", shared->result.hash);
-    assert_int_equal(failed, 0);
+    assert_int_equal(sim_seeds_run(run_child, usual, *state, true), 0);
 }
 
 static void seeds_repeat(void **state)
 {
-    struct verdict *shared = *state;
-
-    if (harness_env("SYMM_TEST_SEED", -1) >= 0)
-        return; /* that one alone */
-    for (uint64_t seed = 1; seed <= 10; seed++) {
-        uint64_t hash;
-
-        (void)run_seed(seed, shared);
-        hash = shared->result.hash;
-        (void)run_seed(seed, shared);
-        assert_true(hash != 0 && hash == shared->result.hash);
-    }
+    assert_true(sim_seeds_repeat(run_child, 10, *state));
 }
 
 int main(int argc, char **argv)
 {
-    struct verdict *shared = harness_shared(sizeof(*shared));
+    struct sim_verdict *shared = harness_shared(sizeof(*shared));
     const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(seeds, shared),
                                        cmocka_unit_test_prestate(seeds_repeat, shared)};
     int failed;

@@ -27,41 +27,19 @@
 #define FAKE_ENGINE_IS_CUT(rank, other) sim_is_cut(rank, other)
 #include "fake_engine.c"
 
+#include "sim_seeds.h"
 #include "simulate.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 
 #include <cmocka.h>
 
-/* In the parent's view. */
-struct verdict {
-    struct sim_result result;
-    char why[900];
-    bool done;
-};
-
-static void note(struct verdict *shared, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void note(struct verdict *shared, const char *format, ...)
-{
-    va_list args;
-
-    if (shared->why[0])
-        return;
-    va_start(args, format);
-    vsnprintf(shared->why, sizeof(shared->why), format, args);
-    va_end(args);
-}
-
 /* Members of the teams of survivors, compared: the k-th of two healthy ranks, if both have it. */
-static void compare_teams(const struct job *job, struct verdict *shared)
+static void compare_teams(const struct job *job, struct sim_verdict *shared)
 {
     for (int a = 0; a < job->ranks; a++)
         for (int k = 0; k < job->outcome[a].made; k++)
@@ -73,14 +51,15 @@ static void compare_teams(const struct job *job, struct verdict *shared)
                     if ((mine & theirs) != 0 && mine != theirs &&
                         (mine | theirs) != mine && (mine | theirs) != theirs &&
                         !(job->stops))
-                        note(shared,
-                             "rank %d has a team of %#" PRIx64 ", rank %d of %#" PRIx64,
-                             a, mine, b, theirs);
+                        sim_verdict_note(shared,
+                                         "rank %d has a team of %#" PRIx64
+                                         ", rank %d of %#" PRIx64,
+                                         a, mine, b, theirs);
                 }
 }
 
 /* Two sides of a network do not go on at the same time, with teams that have no rank in common. */
-static void compare_sides(const struct job *job, struct verdict *shared)
+static void compare_sides(const struct job *job, struct sim_verdict *shared)
 {
     for (int a = 0; a < job->ranks; a++)
         for (int b = 0; b < job->ranks; b++) {
@@ -89,39 +68,41 @@ static void compare_sides(const struct job *job, struct verdict *shared)
             if (job->host[a] != job->host[b] && job->deaths == 0 && one->made > 0 &&
                 other->made > 0 && !(one->members[0] & other->members[0]) &&
                 one->made_at <= other->made_at && other->made_at < one->left_at)
-                note(shared,
-                     "rank %d has a team of %#" PRIx64 ", rank %d one of %#" PRIx64
-                     " on the other side",
-                     a, one->members[0], b, other->members[0]);
+                sim_verdict_note(shared,
+                                 "rank %d has a team of %#" PRIx64
+                                 ", rank %d one of %#" PRIx64 " on the other side",
+                                 a, one->members[0], b, other->members[0]);
         }
 }
 
-static void judge_job(const struct job *job, struct verdict *shared)
+static void judge_job(const struct job *job, struct sim_verdict *shared)
 {
     const struct sim_result *result = &shared->result;
 
     if (job->failures > 0)
-        note(shared, "%s", job->why);
+        sim_verdict_note(shared, "%s", job->why);
     if (result->hung)
-        note(shared, "%s: %s", result->hung, result->where);
+        sim_verdict_note(shared, "%s: %s", result->hung, result->where);
     for (int r = 0; r < job->ranks && !result->hung; r++) {
         if (result->died[r])
             continue;
         if (!job->outcome[r].ended)
-            note(shared, "rank %d has not ended", r);
+            sim_verdict_note(shared, "rank %d has not ended", r);
         if (result->fds[r] + result->mappings[r] + result->threads[r] +
                 result->blocks[r] >
             0)
-            note(shared,
-                 "rank %d leaves %d descriptors, %d mappings, %d threads, %d blocks of "
-                 "memory",
-                 r, result->fds[r], result->mappings[r], result->threads[r],
-                 result->blocks[r]);
+            sim_verdict_note(
+                shared,
+                "rank %d leaves %d descriptors, %d mappings, %d threads, %d blocks of "
+                "memory",
+                r, result->fds[r], result->mappings[r], result->threads[r],
+                result->blocks[r]);
     }
     for (int r = 0; r < job->ranks && job->starts && !job->sim.cut_hosts && !job->lacks;
          r++)
         if (!job->outcome[r].joined)
-            note(shared, "rank %d has not joined over connections that were lost", r);
+            sim_verdict_note(
+                shared, "rank %d has not joined over connections that were lost", r);
     compare_teams(job, shared);
     compare_sides(job, shared);
     for (int r = 0;
@@ -129,30 +110,23 @@ static void judge_job(const struct job *job, struct verdict *shared)
          r++)
         if (job->outcome[r].joined && !result->died[r] && job->outcome[r].last == 0 &&
             !(job->quits >> r & 1))
-            note(shared, "rank %d has ended without a team", r);
+            sim_verdict_note(shared, "rank %d has ended without a team", r);
     if (!result->hung && job->deaths == 0 && harness_entries(job->folder, true) > 0)
-        note(shared, "files are left in the runtime's folder");
+        sim_verdict_note(shared, "files are left in the runtime's folder");
 }
 
-static void quiet(void *arg, int level, const char *line)
-{
-    (void)arg, (void)level;
-    sim_note("%s", line);
-}
-
-static void run_child(uint64_t seed, struct verdict *shared)
+static void run_child(uint64_t seed, struct sim_verdict *shared)
 {
     static struct job job;
 
     simulate_choose(&job, seed);
     mkdir(job.folder, 0700);
     mkdir(job.engines, 0700);
-    symm_log_sink(quiet, NULL);
+    symm_log_sink(sim_log, NULL);
     sim_run(&job.sim, &shared->result);
     judge_job(&job, shared);
     harness_remove(job.folder);
     harness_remove(job.engines);
-    shared->done = true;
     if (job.sim.trace)
         fprintf(stderr,
                 "%d ranks, %d hosts, deaths %#" PRIx64 ", stops %#" PRIx64
@@ -161,57 +135,11 @@ static void run_child(uint64_t seed, struct verdict *shared)
                 job.sim.cut_at, job.sim.cut_seconds, job.lacks);
 }
 
-/* Whether the seed's job went well; prints it if not. */
-static bool run_seed(uint64_t seed, struct verdict *shared)
-{
-    int status;
-    pid_t child;
-
-    memset(shared, 0, sizeof(*shared));
-    fflush(NULL);
-    child = fork();
-    if (child == 0) {
-        for (int s = 1; s < 32;
-             s++) /* cmocka's handlers would go on in the parent's test */
-            (void)signal(s, SIG_DFL);
-        run_child(seed, shared);
-        _exit(0);
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        return false;
-    if (WIFSIGNALED(status))
-        note(shared, "it ends by signal %d", WTERMSIG(status));
-    else if (!shared->done)
-        note(shared, "it has not ended");
-    if (!shared->why[0])
-        return true;
-    fprintf(stderr, "%sSYMM_TEST_SEED=%" PRIu64 " fails: %s\n",
-            harness_env("SYMM_TEST_LACK", 0) ? "SYMM_TEST_LACK=1 " : "", seed,
-            shared->why);
-    return false;
-}
-
 static void seeds(void **state)
 {
-    const int64_t only = harness_env("SYMM_TEST_SEED", -1);
-    const int64_t all = harness_env("SYMM_TEST_LONG", 0) ? 100000 : 2000;
-    const int64_t first = only >= 0 ? only : harness_env("SYMM_TEST_FIRST", 1);
-    const int64_t count = only >= 0 ? 1 : harness_env("SYMM_TEST_SEEDS", all);
-    struct verdict *shared = *state;
-    uint64_t events = 0;
-    double seconds = 0;
-    int failed = 0;
+    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) ? 100000 : 2000;
 
-    for (int64_t seed = first; seed < first + count && failed < 20; seed++) {
-        failed += !run_seed((uint64_t)seed, shared);
-        events += shared->result.events;
-        seconds += shared->result.seconds;
-    }
-    fprintf(stderr, "%" PRId64 " seeds: %" PRIu64 " events, %.0f simulated seconds\n",
-            count, events, seconds);
-    if (only >= 0)
-        fprintf(stderr, "hash %016" PRIx64 "\n", shared->result.hash);
-    assert_int_equal(failed, 0);
+    assert_int_equal(sim_seeds_run(run_child, usual, *state, false), 0);
 }
 
 /* The same jobs, of which each lacks memory. */
@@ -234,30 +162,19 @@ static void seeds_that_found(void **state)
         return;
     setenv("SYMM_TEST_LACK", "1", 1);
     for (size_t i = 0; i < sizeof(found) / sizeof(found[0]); i++)
-        failed += !run_seed(found[i], *state);
+        failed += !sim_seed_run(run_child, found[i], *state);
     unsetenv("SYMM_TEST_LACK");
     assert_int_equal(failed, 0);
 }
 
 static void seeds_repeat(void **state)
 {
-    struct verdict *shared = *state;
-
-    if (harness_env("SYMM_TEST_SEED", -1) >= 0)
-        return; /* that one alone */
-    for (uint64_t seed = 1; seed <= 40; seed++) {
-        uint64_t hash;
-
-        (void)run_seed(seed, shared);
-        hash = shared->result.hash;
-        (void)run_seed(seed, shared);
-        assert_true(hash != 0 && hash == shared->result.hash);
-    }
+    assert_true(sim_seeds_repeat(run_child, 40, *state));
 }
 
 int main(int argc, char **argv)
 {
-    struct verdict *shared = harness_shared(sizeof(*shared));
+    struct sim_verdict *shared = harness_shared(sizeof(*shared));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(seeds, shared),
         cmocka_unit_test_prestate(seeds_that_lack, shared),
