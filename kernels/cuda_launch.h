@@ -127,9 +127,11 @@ enum symm_cuda_pointers_state {
 #define SYMM_CLUSTER_MOST       2
 #define SYMM_CLUSTER_LOG2(size) ((size) > 2 ? 1 : SYMM_CLUSTER_MOST)
 #define SYMM_CLUSTER_EACH       2
-/* Whether a row's packets are polled twice at a time, if a thread has one (symm_packets_watch):
- * between two ranks, and where registers allow; float16's kernel spills on sm_100. */
-#define SYMM_CLUSTER_WATCHES(size, dtype) ((size) == 2 && (dtype) == SYMM_BFLOAT16)
+/* Whether packets are polled twice at a time (symm_packets_watch), if all rows are under way at
+ * once, a thread has one packet and all rows together have SYMM_WATCH_LEAST bytes: between two ranks,
+ * and where registers allow; float16's kernel spills on sm_100. */
+#define SYMM_ROW_WATCHES(size, dtype) ((size) == 2 && (dtype) != SYMM_FLOAT16)
+#define SYMM_WATCH_LEAST              8192
 
 /* Kernels for few ranks get the part before the base of member SYMM_FEW_RANKS: `team` is last. */
 struct symm_cuda_args {

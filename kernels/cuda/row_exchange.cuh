@@ -202,6 +202,30 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
         return rank + i < N ? rank + i : rank + i - N;
     }
 
+    /* Waits for the only packet of a thread; polls it twice at a time where threads wait for each
+     * other, and none for a second row. */
+    template <class AWAITED, class FROM, class MEMBER>
+    SYMM_DEVICE bool watch(const AWAITED &awaited, const FROM &from,
+                           const MEMBER &member, struct symm_packet (&packet)[1]) const
+    {
+        bool ok = round.ok;
+
+        if (place_type::clustered ||
+            (args.norm.rows <= place.step &&
+             args.norm.rows * args.norm.hidden * place_type::element >=
+                 SYMM_WATCH_LEAST)) {
+            ok = ok && symm_packets_watch<symm_lamport, 1>(args, &round, awaited, from,
+                                                           member, packet);
+        } else {
+            value v = {};
+
+            ok = ok && (!awaited(0) || symm_packet_await<symm_lamport>(
+                                           args, &round, from(0), member(0), &v));
+            packet[0] = symm_packet_make(v.unit[0], v.unit[1]);
+        }
+        return ok;
+    }
+
     SYMM_DEVICE value load(uint32_t row, uint32_t k) const
     {
         return symm_lamport::clean(place.get(args.in, row, k));
@@ -251,10 +275,8 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
                 fetch(k + c);
                 own[c] = load(row, k + c);
             }
-            if constexpr (place_type::clustered && P == 1 &&
-                          SYMM_CLUSTER_WATCHES(N, dtype))
-                ok = ok && symm_packets_watch<symm_lamport, 1>(args, &round, awaited,
-                                                               at, sender, packet);
+            if constexpr (P == 1 && SYMM_ROW_WATCHES(N, dtype))
+                ok = watch(awaited, at, sender, packet);
             else
                 ok = ok && symm_packets_poll<symm_lamport, together * senders>(
                                args, &round, awaited, at, sender, packet);

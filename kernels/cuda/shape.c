@@ -25,8 +25,9 @@
 #define STREAM_LIMIT    ((uint64_t)16 << 30) /* its packets are counted in 31 bits */
 #define STREAM_STAGE    (4u << 20) /* bytes of the stage that pay for its barriers */
 #define CLUSTER_LEAST   128u       /* threads of a block of a cluster */
-/* Packets of all rows at most, if a thread has one. */
-#define CLUSTER_PACKETS(size, dtype) (SYMM_CLUSTER_WATCHES(size, dtype) ? 8192u : 2048u)
+/* Rows at most, if a thread has one packet, or packets of all rows where none are watched. */
+#define CLUSTER_ROWS    16u
+#define CLUSTER_PACKETS 2048u
 #define CLUSTER_GPCS    8          /* of a device, at most */
 #define COPY_BLOCKS     32u        /* of a put at most */
 #define COPY_PACKETS    512u       /* packets for which a put gets a block more */
@@ -356,9 +357,11 @@ static uint32_t row_cluster(const struct symm_cuda_query *query, uint64_t rows,
     uint32_t cluster = 0, next = 1;
 
     if (!query->clusters || query->processors / 8 <= CLUSTER_GPCS ||
-        symm_dtype_size(query->dtype) > 2 || packets > SYMM_CLUSTER_EACH * most ||
-        (packets <= most &&
-         rows * packets > CLUSTER_PACKETS(query->size, query->dtype)))
+        symm_dtype_size(query->dtype) > 2 || packets > SYMM_CLUSTER_EACH * most)
+        return 0;
+    if (packets <= most && (SYMM_ROW_WATCHES(query->size, query->dtype)
+                                ? rows > CLUSTER_ROWS
+                                : rows * packets > CLUSTER_PACKETS))
         return 0;
     for (; next <= SYMM_CLUSTER_LOG2(query->size); next++)
         if (rows << next <= blocks && width % (WARP << next) == 0 &&
