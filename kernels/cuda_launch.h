@@ -151,6 +151,7 @@ struct symm_cuda_args {
     int32_t kind, dtype, op, root; /* enum symm_kind, symm_dtype, symm_op */
     int32_t peer, signal;          /* puts and signals; signal -1: none */
     uint32_t cluster;              /* the launch has clusters of 2^cluster blocks */
+    uint32_t each;                 /* all_reduce_norm: symm_cuda_shape.each */
     uint64_t limit; /* nanoseconds that a call waits for members that have queued it */
     uint32_t sequence; /* of the channel's launches; 0: captured by a graph, or a put */
     uint32_t before_team;
@@ -180,6 +181,9 @@ struct symm_cuda_kernel {
 struct symm_cuda_shape {
     uint32_t blocks, threads;
     uint32_t cluster; /* log2 of the blocks of a cluster; 0: there are none */
+    /* 2: a thread has two packets of a row although one would do, so that all rows are under way
+     * at once; else 0 */
+    uint32_t each;
 };
 
 /* What the choice of a kernel may depend on: equal on all ranks. (Alignment is not: kernels

@@ -141,7 +141,8 @@ static bool launch(struct heaps *heaps, const struct kernel_call *call,
     if (call->by_pointer && !strstr(name, "_by_pointer"))
         strcat(name, "_by_pointer");
     if (call->kind != SYMM_KIND_BARRIER)
-        shape = (struct symm_cuda_shape){call->blocks, call->threads, 0};
+        shape =
+            (struct symm_cuda_shape){.blocks = call->blocks, .threads = call->threads};
     if (!heaps_find(name))
         return false;
     heaps_launch(heaps_find(name), args, shape.blocks, shape.threads);

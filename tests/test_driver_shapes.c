@@ -306,7 +306,7 @@ static void test_rows(void **unused)
             if (!symm__cuda_kernel_find(&query, &kernel, &shape))
                 continue;
             assert_true(!two || query.size > 2);
-            for (uint32_t each = 1; width > most; each *= 2)
+            for (uint32_t each = 1; width > most || each < shape.each; each *= 2)
                 width = ((packets + 2 * each - 1) / (2 * each) + 31) / 32 * 32;
             assert_in_range(shape.threads, width + 32, most + 32);
             assert_int_equal((shape.threads - 32) % width, 0);
@@ -339,6 +339,7 @@ static void test_rows(void **unused)
     query.rows = 128; /* two a block: with one there are not enough blocks */
     assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
     assert_int_equal(shape.blocks, 64);
+    assert_int_equal(shape.each, 0);
     query.rows = 2048;
     query.hidden = 4096;
     assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
@@ -350,6 +351,49 @@ static void test_rows(void **unused)
     symm__cuda_norm_find(1u << 20, 16384, SYMM_FLOAT32, 132, &kernel, &shape);
     assert_string_equal(kernel.name, "symm_norm_float32");
     assert_int_equal(shape.threads, 512);
+}
+
+/* A thread has two packets where one would do if then, and only then, all rows are under way at once
+ * and in one slot, between two ranks. */
+static void test_two_each(void **unused)
+{
+    static const struct {
+        int size;
+        uint32_t rows, hidden, each, blocks, threads;
+    } cases[] = {{2, 116, 4096, 0, 116, 544}, {2, 117, 4096, 2, 59, 544},
+                 {2, 128, 4096, 2, 64, 544},  {2, 232, 4096, 2, 116, 544},
+                 {2, 233, 4096, 0, 78, 544},  {2, 128, 3072, 2, 64, 416},
+                 {2, 232, 2048, 0, 116, 544}, {2, 233, 2048, 2, 78, 416},
+                 {2, 464, 2048, 2, 116, 544}, {2, 465, 2048, 0, 78, 544},
+                 {2, 117, 8192, 0, 59, 544},  {4, 128, 2048, 0, 64, 288}};
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct symm_cuda_query query = {.kind = SYMM_KIND_ALL_REDUCE_NORM,
+                                        .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
+                                        .dtype = SYMM_BFLOAT16,
+                                        .op = SYMM_SUM,
+                                        .size = cases[i].size,
+                                        .processors = 132,
+                                        .clusters = true,
+                                        .scratch = scratch[0],
+                                        .rows = cases[i].rows,
+                                        .hidden = cases[i].hidden};
+
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        assert_int_equal(shape.each, cases[i].each);
+        assert_int_equal(shape.blocks, cases[i].blocks);
+        assert_int_equal(shape.threads, cases[i].threads);
+        query.scratch.lamport_bytes = /* three slots, of one row less */
+            ((uint64_t)cases[i].rows - 1) * cases[i].hidden * 2 * 3 *
+            (unsigned)(cases[i].size > 2 ? cases[i].size : 1);
+        assert_true(!symm__cuda_kernel_find(&query, &kernel, &shape) ||
+                    shape.each == 0);
+    }
 }
 
 /* Blocks have a row together if each has a warp for each scheduler, the grid has room, one GPC has
@@ -423,7 +467,8 @@ int main(void)
         cmocka_unit_test(test_moves),     cmocka_unit_test(test_pulls),
         cmocka_unit_test(test_exclusive), cmocka_unit_test(test_no_scratch),
         cmocka_unit_test(test_wide),      cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_cut_rows),  cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_two_each),  cmocka_unit_test(test_cut_rows),
+        cmocka_unit_test(test_pairs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

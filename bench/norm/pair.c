@@ -140,6 +140,7 @@ static void start(struct pair *pair, int rank, const struct symm_cuda_kernel *ke
     args->flags |= depends ? SYMM_CUDA_DEPENDENT : 0;
     pair->early = early;
     args->cluster = shape.cluster;
+    args->each = shape.each;
     gpu_launch(function, shape.blocks, shape.threads, 1u << shape.cluster, depends,
                args, pair->ranks[rank].stream);
 }

@@ -8,8 +8,8 @@
  * of a sum in float32 that is rounded (port.cuh). Two steps are contracted: r * r is added to the
  * sum of squares by fma, and the sum x 1 / hidden to eps. Each thread adds its own squares in the
  * order of its packets, then the lanes of a warp, then the warps: so results depend only on the
- * shape of the row, not on alignment, the grid, clusters or the number of groups. NaN is no
- * maximum: a row's or group's scale is that of its other elements.
+ * shape of the row and on args.each, not on alignment, the grid, clusters or the number of groups.
+ * NaN is no maximum: a row's or group's scale is that of its other elements.
  *
  * Bias and weight stay in registers for all rows of a thread where they fit (P <= 4; the weight as
  * the factors in float32 if these fit, too); else each row loads them anew.
@@ -587,7 +587,7 @@ SYMM_DEVICE void symm_norm_any(const struct symm_cuda_args &args, const void *in
     }
     if (!whole || packets > (four ? 4 : 2) * RUN::threads)
         symm_norm_loop<RUN, DTYPE, false>(args, whole);
-    else if (packets <= RUN::threads)
+    else if (packets <= RUN::threads && args.each < 2)
         RUN::template of<symm_norm_rows<DTYPE, 1, false, RUN::threads, false>>(args,
                                                                               true);
     else if (!four || packets <= 2 * RUN::threads)

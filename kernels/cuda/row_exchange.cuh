@@ -46,11 +46,12 @@
 
 #include "kernels/cuda/packet.cuh"
 
-/* Packets of a row that a thread has: as few as suffice with `threads` threads. All ranks agree
- * on it. */
-SYMM_DEVICE uint32_t symm_row_each(uint32_t packets, uint32_t threads)
+/* Packets of a row that a thread has: as few as suffice with `threads` threads, or args.each. All
+ * ranks agree on it. */
+SYMM_DEVICE uint32_t symm_row_each(const struct symm_cuda_args &args, uint32_t packets,
+                                   uint32_t threads)
 {
-    uint32_t each = 1;
+    uint32_t each = args.each == 2 ? 2 : 1;
 
     while (each * threads < packets)
         each *= 2;
@@ -86,7 +87,8 @@ struct symm_row_place {
     SYMM_DEVICE symm_row_place(const struct symm_cuda_args &args, uint32_t takes,
                                bool aligned)
         : whole(aligned), bytes((uint32_t)args.norm.hidden * element),
-          packets((bytes + 15) / 16), each(LOOP ? symm_row_each(packets, THREADS) : P),
+          packets((bytes + 15) / 16),
+          each(LOOP ? symm_row_each(args, packets, THREADS) : P),
           width(((packets + each - 1) / each + SYMM_WARP - 1) / SYMM_WARP * SYMM_WARP),
           groups(CLUSTER ? 1 : takes / width), group(CLUSTER ? 0 : threadIdx.x / width),
           thread(CLUSTER ? threadIdx.x + takes * symm_row_member(args)

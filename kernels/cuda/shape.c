@@ -173,7 +173,7 @@ static bool shape_of_many(const struct symm_cuda_query *query,
     if (SYMM_MANY_AHEAD >= room / (threads * blocks) ||
         !in_two_slots(packets, threads * blocks, room))
         return false;
-    *shape = (struct symm_cuda_shape){blocks, threads + WARP, 0};
+    *shape = (struct symm_cuda_shape){.blocks = blocks, .threads = threads + WARP};
     return true;
 }
 
@@ -314,14 +314,40 @@ static uint64_t row_packets(uint32_t hidden, symm_dtype dtype)
     return divide_up((uint64_t)hidden * symm_dtype_size(dtype), PACKET);
 }
 
-/* Threads that have a row together, `most` at most, as struct symm_row_place. */
-static uint32_t row_threads(uint64_t packets, uint32_t most)
+/* Packets of a row that a thread has, if at most `most` threads have the row; as symm_row_each. */
+static uint32_t row_each(uint64_t packets, uint32_t most)
 {
     uint32_t each = 1;
 
     while (each * most < packets)
         each *= 2;
+    return each;
+}
+
+/* Threads that have a row together, as struct symm_row_place. */
+static uint32_t row_threads(uint64_t packets, uint32_t each)
+{
     return (uint32_t)divide_up(divide_up(packets, each), WARP) * WARP;
+}
+
+/* Rows that a grid has at a time, if `width` threads have one. */
+static uint64_t rows_at_once(const struct symm_cuda_query *query, uint32_t width,
+                             uint32_t most)
+{
+    return (uint64_t)blocks_for(query, UINT64_MAX, 1, SYMM_DEVICE_BLOCKS) *
+           (most / width);
+}
+
+/*
+ * Between two ranks a second turn takes 0.6 us more than a second packet of each thread: the second
+ * row's sum and stores begin when those of the first row are over, though its packets are there.
+ */
+static bool pays_two_each(const struct symm_cuda_query *query, uint64_t rows,
+                          uint64_t packets, uint32_t most)
+{
+    return query->size == 2 && row_each(packets, most) == 1 &&
+           rows > rows_at_once(query, row_threads(packets, 1), most) &&
+           rows <= rows_at_once(query, row_threads(packets, 2), most);
 }
 
 /*
@@ -380,7 +406,7 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
                               : query->rows; /* that one sender sends */
     const uint64_t packets = row_packets(query->hidden, query->dtype);
     const uint32_t most = SYMM_ROW_THREADS(query->size);
-    const uint32_t width = row_threads(packets, most);
+    uint32_t width = row_threads(packets, row_each(packets, most));
     const uint32_t cluster =
         two || rows == 0 ? 0 : row_cluster(query, rows, packets, width);
     uint64_t room, groups, step;
@@ -393,6 +419,10 @@ static bool shape_of_rows(const struct symm_cuda_query *query,
         shape->blocks = (uint32_t)rows << cluster;
         shape->threads = (width >> cluster) + WARP;
         return true;
+    }
+    if (!two && rows <= room && pays_two_each(query, rows, packets, most)) {
+        shape->each = 2;
+        width = row_threads(packets, shape->each);
     }
     groups = shape_rows(query, rows, width, most, shape);
     step = groups * shape->blocks;
@@ -414,7 +444,7 @@ bool symm__cuda_shape(const struct symm_cuda_query *query,
                       const struct symm_cuda_division *by,
                       struct symm_cuda_shape *shape)
 {
-    shape->cluster = 0;
+    shape->cluster = shape->each = 0;
     switch (by->split) {
     case BY_PACKET:
     case BY_TWO_PACKET:
@@ -448,7 +478,7 @@ bool symm__cuda_shape(const struct symm_cuda_query *query,
     case BY_ONE:
         break;
     }
-    *shape = (struct symm_cuda_shape){1, WARP, 0};
+    *shape = (struct symm_cuda_shape){.blocks = 1, .threads = WARP};
     return true;
 }
 
@@ -500,8 +530,9 @@ void symm__cuda_shape_norm(uint64_t rows, uint32_t hidden, symm_dtype dtype,
                            int processors, struct symm_cuda_shape *shape)
 {
     const struct symm_cuda_query query = {.processors = processors};
+    const uint64_t packets = row_packets(hidden, dtype);
 
-    shape->cluster = 0;
-    shape_rows(&query, rows, row_threads(row_packets(hidden, dtype), MOST_THREADS),
+    shape->cluster = shape->each = 0;
+    shape_rows(&query, rows, row_threads(packets, row_each(packets, MOST_THREADS)),
                MOST_THREADS, shape);
 }

@@ -332,7 +332,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,
         },
     };
     *kernel = kernels[size > SYMM_FEW_RANKS][call];
-    *shape = (struct symm_cuda_shape){1, WARP, 0};
+    *shape = (struct symm_cuda_shape){.blocks = 1, .threads = WARP};
     if (call == SYMM_CUDA_PUT)
         symm__cuda_shape_put(bytes, processors, shape);
 }

@@ -251,6 +251,7 @@ static symm_status take_shape(struct symm_team_channel *channel,
     entry->blocks = shape.blocks;
     entry->threads = shape.threads;
     entry->cluster = shape.cluster;
+    entry->each = shape.each;
     entry->cut = blocks;
     symm__cuda_site_publish(ctx->launcher, &site);
     return SYMM_OK;
@@ -396,6 +397,7 @@ symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction fun
     CUresult result;
 
     args->cluster = shape.cluster;
+    args->each = shape.each;
     args->flags &= ~SYMM_CUDA_DEPENDENT;
     if (depends)
         args->flags |= SYMM_CUDA_DEPENDENT;
@@ -440,8 +442,8 @@ static symm_status launch_entry(struct symm_team_channel *channel,
                                 struct symm_cuda_entry *entry, enum symm_kind kind,
                                 symm_work **handle)
 {
-    const struct symm_cuda_shape shape = {entry->blocks, entry->threads,
-                                          entry->cluster};
+    const struct symm_cuda_shape shape = {entry->blocks, entry->threads, entry->cluster,
+                                          entry->each};
     const uint32_t sequence = channel->sequence, blocks = channel->blocks;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;

@@ -26,7 +26,7 @@
 /* A call that was prepared: beside channel->prepared. */
 struct symm_cuda_entry {
     CUfunction function;
-    uint32_t blocks, threads, cluster; /* struct symm_cuda_shape */
+    uint32_t blocks, threads, cluster, each; /* struct symm_cuda_shape */
     uint32_t wish, cut; /* blocks without a budget; the budget's limit, or 0 */
     bool early;         /* few threads: it may trigger dependents at once */
     struct symm_cuda_query ask;

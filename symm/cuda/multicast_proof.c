@@ -129,8 +129,8 @@ static symm_status run(symm_team *team)
     if (status != SYMM_OK)
         return status;
     status = symm__cuda_start(team->ctx->launcher, function,
-                              (struct symm_cuda_shape){1, 32, 0}, &args, b->setup,
-                              "the proof of multicast");
+                              (struct symm_cuda_shape){.blocks = 1, .threads = 32},
+                              &args, b->setup, "the proof of multicast");
     if (status == SYMM_OK)
         status = symm__cuda_complete(b, "proving multicast");
     symm__cuda_leave(&scope);
