@@ -67,9 +67,13 @@ static void put_run(struct json_out *out, const symm_plan *plan)
                      plan->program, plan->program_hash, plan->world);
 }
 
-/* A struct that no function of this library has made has no arrays to follow. */
-static symm_status check_size(const symm_plan *plan, const char *function)
+/* `result`, a pointer named `name`, and the plan. A struct that no function of this library has made
+ * has no arrays to follow. */
+static symm_status check(const char *function, const symm_plan *plan, const char *name,
+                         const void *result)
 {
+    if (!plan || !result)
+        return symm__fail_null(function, plan ? name : "plan");
     if (plan->size == sizeof(*plan))
         return SYMM_OK;
     return symm__fail(
@@ -92,11 +96,8 @@ static uint64_t run_hash_of(const symm_plan *plan)
 
 symm_status symm_plan_run_hash(const symm_plan *plan, uint64_t *hash)
 {
-    symm_status status;
+    symm_status status = check("symm_plan_run_hash", plan, "hash", hash);
 
-    if (!plan || !hash)
-        return symm__fail_null("symm_plan_run_hash", plan ? "hash" : "plan");
-    status = check_size(plan, "symm_plan_run_hash");
     if (status == SYMM_OK)
         *hash = run_hash_of(plan);
     return status;
@@ -163,11 +164,8 @@ uint64_t symm__plan_hash_over(const symm_plan *plan, uint64_t run)
 
 symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
 {
-    symm_status status;
+    symm_status status = check("symm_plan_hash", plan, "hash", hash);
 
-    if (!plan || !hash)
-        return symm__fail_null("symm_plan_hash", plan ? "hash" : "plan");
-    status = check_size(plan, "symm_plan_hash");
     if (status == SYMM_OK)
         *hash = symm__plan_hash_over(plan, run_hash_of(plan));
     return status;
@@ -178,13 +176,10 @@ symm_status symm_plan_hash(const symm_plan *plan, uint64_t *hash)
 symm_status symm_plan_format(const symm_plan *plan, char **text, size_t *length)
 {
     struct json_out out = {.hashing = false};
-    symm_status status;
+    symm_status status = check("symm_plan_format", plan, "text", text);
 
-    if (!plan || !text || !length)
-        return symm__fail_null("symm_plan_format", !plan   ? "plan"
-                                                   : !text ? "text"
-                                                           : "length");
-    status = check_size(plan, "symm_plan_format");
+    if (status == SYMM_OK && !length)
+        status = symm__fail_null("symm_plan_format", "length");
     if (status != SYMM_OK)
         return status;
     symm__json_line(&out, "{", " ");
