@@ -499,6 +499,8 @@ uint64_t symm__cuda_shape_rounds(const struct symm_cuda_query *query,
     const uint64_t size = (unsigned)query->size;
     const uint64_t packets = divide_up(query->bytes, by->payload);
 
+    if (packets == 0)
+        return 1;
     switch (by->split) {
     case BY_EXCHANGE:
     case BY_COLUMN:
