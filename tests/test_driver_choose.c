@@ -34,8 +34,17 @@ static enum symm_algorithm chosen(const struct symm_select_query *q)
 
     assert_int_equal(symm__choose(q, &answer), SYMM_OK);
     assert_non_null(answer.reason);
-    assert_null(symm__cuda_objection(q, answer.algorithm));
+    assert_null(symm__cuda_objection(q, answer.algorithm, NULL));
     return answer.algorithm;
+}
+
+/* As symm__cuda_objection has it, of an algorithm that can do the call. */
+static double delay_of(const struct symm_select_query *q, enum symm_algorithm algorithm)
+{
+    double delay = -1;
+
+    assert_null(symm__cuda_objection(q, algorithm, &delay));
+    return delay;
 }
 
 /* Up to the size that cuda_launch.h says, a channel's tier makes no difference. */
@@ -151,12 +160,11 @@ static void test_little_scratch(void **state)
                         q.costs = test & 2 ? symm__costs_tables[0] : NULL;
                         q.in_symmetric = q.out_symmetric = symmetric;
                         q.dtype = dtypes[test / 4];
-                        delay = symm__cuda_delay(&q, chosen(&q));
+                        delay = delay_of(&q, chosen(&q));
                         if (tier == 0 || symmetric)
                             assert_true(delay == 0);
                         assert_true(q.costs ||
-                                    delay <=
-                                        symm__cuda_delay(&q, SYMM_ALGORITHM_COPY_IN));
+                                    delay <= delay_of(&q, SYMM_ALGORITHM_COPY_IN));
                         waited += delay > 0;
                     }
     assert_true(waited > 0);
@@ -184,7 +192,7 @@ static void test_little_scratch_norm(void **state)
     assert_int_equal(part, 0);
     sum = q;
     sum.kind = SYMM_KIND_ALL_REDUCE;
-    assert_true(symm__cuda_delay(&sum, answer.algorithm) == 0);
+    assert_true(delay_of(&sum, answer.algorithm) == 0);
     q.partial = true; /* only fused kernels can */
     assert_int_equal(symm__choose_norm(&q, &answer, &part), SYMM_OK);
     assert_in_range(part, 1, 32);
@@ -246,9 +254,9 @@ static void test_substitutes(void **state)
             assert_int_equal(symm__choose_planned(&q, (enum symm_algorithm)planned,
                                                   false, &answer, &barriers, &extra),
                              SYMM_OK);
-            assert_null(symm__cuda_objection(&q, answer.algorithm));
+            assert_null(symm__cuda_objection(&q, answer.algorithm, NULL));
             assert_int_equal(touches[answer.algorithm] & ~touches[planned], 0);
-            if (!symm__cuda_objection(&q, (enum symm_algorithm)planned))
+            if (!symm__cuda_objection(&q, (enum symm_algorithm)planned, NULL))
                 assert_int_equal(answer.algorithm, planned);
         }
 }

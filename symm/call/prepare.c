@@ -244,7 +244,7 @@ static symm_status leave_engine(const struct symm_team_channel *channel,
         return SYMM_OK;
     rest.engine = false;
     status = choose_algorithm(&rest, norm, &other, &other_part);
-    if (status != SYMM_OK || symm__cuda_objection(&rest, other.algorithm))
+    if (status != SYMM_OK || symm__cuda_objection(&rest, other.algorithm, NULL))
         return status;
     *answer = other;
     *part = other_part;

@@ -74,15 +74,6 @@ struct symm_cuda_query symm__cuda_ask(const struct symm_select_query *q,
                                     .hidden = q->hidden};
 }
 
-static bool has_kernel(const struct symm_select_query *q, enum symm_algorithm algorithm)
-{
-    const struct symm_cuda_query ask = symm__cuda_ask(q, algorithm);
-    struct symm_cuda_kernel kernel;
-    struct symm_cuda_shape shape;
-
-    return symm__cuda_kernel_find(&ask, &kernel, &shape);
-}
-
 /* Of a channel with the most of it. */
 static struct symm_cuda_scratch most_scratch(int size)
 {
@@ -92,18 +83,21 @@ static struct symm_cuda_scratch most_scratch(int size)
     return scratch[0];
 }
 
-double symm__cuda_delay(const struct symm_select_query *q,
-                        enum symm_algorithm algorithm)
+/* `delay` as in symm__cuda_objection. */
+static bool has_kernel(const struct symm_select_query *q, enum symm_algorithm algorithm,
+                       double *delay)
 {
     struct symm_cuda_query ask = symm__cuda_ask(q, algorithm);
     const uint64_t rounds = symm__cuda_kernel_rounds(&ask);
-    uint64_t least;
+    uint64_t least = rounds;
 
-    if (rounds <= 1)
-        return 0;
-    ask.scratch = most_scratch(q->size);
-    least = symm__cuda_kernel_rounds(&ask);
-    return rounds > least ? ROUND_US * (double)(rounds - least) : 0;
+    if (delay && rounds > 1) {
+        ask.scratch = most_scratch(q->size);
+        least = symm__cuda_kernel_rounds(&ask);
+    }
+    if (delay)
+        *delay = rounds > least ? ROUND_US * (double)(rounds - least) : 0;
+    return rounds > 0;
 }
 
 /* Why a multimem algorithm cannot do the call; NULL: memory, numerics and overlap allow it.
@@ -130,22 +124,20 @@ static const char *multimem_objection(const struct symm_select_query *q, bool tw
 }
 
 const char *symm__cuda_objection(const struct symm_select_query *q,
-                                 enum symm_algorithm algorithm)
+                                 enum symm_algorithm algorithm, double *delay)
 {
     const bool two_shot = algorithm == SYMM_ALGORITHM_MULTIMEM_TWO_SHOT;
     const char *why = two_shot || algorithm == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT
                           ? multimem_objection(q, two_shot)
                           : symm__memory_objection(q, algorithm);
 
-    if (why)
+    if (why || has_kernel(q, algorithm, delay))
         return why;
-    if (!has_kernel(q, algorithm) && q->size > SYMM_FEW_RANKS)
-        return "the cuda backend has no such kernel for this collective, dtype and "
-               "size in teams of more than 8 ranks";
-    if (!has_kernel(q, algorithm))
-        return "the cuda backend has no such kernel for this collective, dtype and "
-               "size";
-    return NULL;
+    return q->size > SYMM_FEW_RANKS
+               ? "the cuda backend has no such kernel for this collective, dtype and "
+                 "size in teams of more than 8 ranks"
+               : "the cuda backend has no such kernel for this collective, dtype and "
+                 "size";
 }
 
 /* The candidate that can do the call with the least delay, the first of them; else copy_in, which
@@ -157,12 +149,10 @@ static struct symm_selection first_of(const struct symm_select_query *q,
     double least = 0;
 
     for (int i = 0; i < count && (best < 0 || least > 0); i++) {
-        double delay = 0;
+        double delay;
 
-        if (symm__cuda_objection(q, candidates[i].algorithm))
-            continue;
-        delay = symm__cuda_delay(q, candidates[i].algorithm);
-        if (best >= 0 && delay >= least)
+        if (symm__cuda_objection(q, candidates[i].algorithm, &delay) ||
+            (best >= 0 && delay >= least))
             continue;
         best = i;
         least = delay;
@@ -232,7 +222,8 @@ static struct symm_selection choose_all_reduce(const struct symm_select_query *q
     bool common = common_sum(q);
     bool few_rounds = common && q->bytes <= q->scratch.lamport_bytes / 3;
 
-    if (q->bytes >= MULTIMEM_BYTES && !symm__cuda_objection(q, two_multimem.algorithm))
+    if (q->bytes >= MULTIMEM_BYTES &&
+        !symm__cuda_objection(q, two_multimem.algorithm, NULL))
         return (struct symm_selection){two_multimem.algorithm, two_multimem.reason,
                                        false};
     if (is_pair(q))
@@ -271,7 +262,7 @@ static struct symm_selection choose_reduce_scatter(const struct symm_select_quer
     /* A pull moves as few bytes, but waits for the peer before and after. */
     const bool lines = q->bytes <= SCATTER_BYTES || is_pair(q);
 
-    if (lines && !symm__cuda_objection(q, lamport.algorithm))
+    if (lines && !symm__cuda_objection(q, lamport.algorithm, NULL))
         return (struct symm_selection){lamport.algorithm, lamport.reason, false};
     if (few(q))
         return FIRST_OF(q, ll, pull, staged);
@@ -308,7 +299,7 @@ static uint64_t rows_of_launch(const struct symm_select_query *q,
     const size_t row = q->hidden * symm_dtype_size(q->dtype);
     struct symm_select_query part = *q;
 
-    while (part.rows > 0 && !has_kernel(&part, algorithm)) {
+    while (part.rows > 0 && !has_kernel(&part, algorithm, NULL)) {
         part.rows = part.rows > 1 ? (part.rows + 1) / 2 : 0;
         part.bytes = part.rows * row;
     }

@@ -46,9 +46,11 @@ static bool is_staged(enum symm_algorithm algorithm)
 struct symm_selection symm__engine_or(const struct symm_select_query *q,
                                       struct symm_selection answer)
 {
+    double delay;
+
     if (!q->engine || !q->cuda || symm__engine_objection(q) || q->engine_deviation)
         return answer;
-    if (symm__cuda_objection(q, answer.algorithm))
+    if (symm__cuda_objection(q, answer.algorithm, &delay))
         return (struct symm_selection){SYMM_ALGORITHM_ENGINE,
                                        "the cuda backend has no kernel for it", true};
     if (!is_staged(answer.algorithm) ||
@@ -58,7 +60,7 @@ struct symm_selection symm__engine_or(const struct symm_select_query *q,
         return (struct symm_selection){
             SYMM_ALGORITHM_ENGINE,
             "the memory is out of the peers' reach, and too large to be staged", true};
-    if (symm__cuda_delay(q, answer.algorithm) >= ENGINE_US)
+    if (delay >= ENGINE_US)
         return (struct symm_selection){SYMM_ALGORITHM_ENGINE,
                                        "the memory is out of the peers' reach, and the "
                                        "channel has too little scratch to stage it",

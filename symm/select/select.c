@@ -64,14 +64,17 @@ const char *symm__memory_objection(const struct symm_select_query *q,
     }
 }
 
-/* Why this algorithm cannot do this call right; NULL: it can. */
+/* Why this algorithm cannot do this call right; NULL: it can. *delay, unless it is NULL, as
+ * in symm__cuda_objection: a curve, or the model, does not know the call's channel. */
 static const char *objection(const struct symm_select_query *q,
-                             enum symm_algorithm algorithm)
+                             enum symm_algorithm algorithm, double *delay)
 {
+    if (delay)
+        *delay = 0;
     if (algorithm == SYMM_ALGORITHM_ENGINE)
         return symm__engine_objection(q);
     if (q->cuda)
-        return symm__cuda_objection(q, algorithm);
+        return symm__cuda_objection(q, algorithm, delay);
     if (!symm__host_kernel(q->kind, algorithm, q->bytes))
         return "the host backend has no such kernel for this collective";
     return symm__memory_objection(q, algorithm);
@@ -85,7 +88,7 @@ static symm_status choose_forced(const struct symm_select_query *q,
 
         if (strcmp(q->forced, symm_algorithm_name((enum symm_algorithm)a)) != 0)
             continue;
-        why = objection(q, (enum symm_algorithm)a);
+        why = objection(q, (enum symm_algorithm)a, NULL);
         if (why)
             return symm__fail(SYMM_ERR_INVALID, "algorithm '%s' cannot do this %s: %s",
                               q->forced, symm__kind_name(q->kind), why);
@@ -136,7 +139,7 @@ static struct symm_selection choose_by_threshold(const struct symm_select_query 
     if (q->kind == SYMM_KIND_BARRIER)
         return (struct symm_selection){SYMM_ALGORITHM_COPY_IN, "one signal round",
                                        false};
-    if (q->bytes >= PULL_BYTES && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL))
+    if (q->bytes >= PULL_BYTES && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL, NULL))
         return (struct symm_selection){SYMM_ALGORITHM_ONE_SHOT_PULL,
                                        "peers can read it where it lies", false};
     if (q->bytes < PULL_BYTES)
@@ -163,12 +166,6 @@ static struct symm_cost_call as_cost_call(const struct symm_select_query *q)
                                    .bytes = (double)q->bytes};
 }
 
-/* What a curve, or the model, does not know of the call's channel. */
-static double delay_of(const struct symm_select_query *q, enum symm_algorithm algorithm)
-{
-    return q->cuda ? symm__cuda_delay(q, algorithm) : 0;
-}
-
 /* The cheapest by its curve of all that can do the call, but for `but`; false: none. */
 static bool cheapest(const struct symm_select_query *q,
                      const symm_costs_curve *const curves[SYMM_ALGORITHM_COUNT],
@@ -178,10 +175,9 @@ static bool cheapest(const struct symm_select_query *q,
     double delay[SYMM_ALGORITHM_COUNT] = {0};
 
     for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
-        candidates[a] = a != but && curves[a] && !objection(q, (symm_algorithm)a) &&
-                        !(a == SYMM_ALGORITHM_ENGINE && q->engine_deviation);
-        if (candidates[a])
-            delay[a] = delay_of(q, (symm_algorithm)a);
+        candidates[a] = a != but && curves[a] &&
+                        !(a == SYMM_ALGORITHM_ENGINE && q->engine_deviation) &&
+                        !objection(q, (symm_algorithm)a, &delay[a]);
         delayed = delayed || delay[a] > 0;
     }
     /* What was too slow to be measured further may be the best with little scratch. */
@@ -206,14 +202,15 @@ static void least_by_model(const struct symm_select_query *q, const symm_costs *
 {
     const struct symm_cost_call call = as_cost_call(q);
 
-    estimate->us = symm__cost_alone(costs, &call, chosen, NULL) + delay_of(q, chosen);
+    estimate->us = symm__cost_alone(costs, &call, chosen, NULL);
     for (int a = 0; a < SYMM_ALGORITHM_PUT; a++) {
         enum symm_algorithm algorithm = (enum symm_algorithm)a;
-        double us =
-            symm__cost_alone(costs, &call, algorithm, NULL) + delay_of(q, algorithm);
+        double us, delay;
 
-        if (algorithm == chosen || (estimate->next_us > 0 && us >= estimate->next_us) ||
-            objection(q, algorithm))
+        if (algorithm == chosen || objection(q, algorithm, &delay))
+            continue;
+        us = symm__cost_alone(costs, &call, algorithm, NULL) + delay;
+        if (estimate->next_us > 0 && us >= estimate->next_us)
             continue;
         estimate->next = algorithm;
         estimate->next_us = us;
@@ -227,17 +224,20 @@ struct symm_estimate symm__estimate(const struct symm_select_query *q,
     const struct symm_cost_call call = as_cost_call(q);
     const symm_costs_curve *curves[SYMM_ALGORITHM_COUNT];
     struct symm_estimate estimate = {.measured = false};
+    double delay;
 
     if (q->forced || q->kind == SYMM_KIND_BARRIER || q->size < 2)
         return estimate;
     symm__cost_curves(q->costs, &call, curves);
     estimate.measured = curves[chosen] != NULL;
     if (estimate.measured) {
-        estimate.us = symm__cost_at(curves[chosen], call.bytes) + delay_of(q, chosen);
+        estimate.us = symm__cost_at(curves[chosen], call.bytes);
         (void)cheapest(q, curves, (int)chosen, &estimate.next, &estimate.next_us);
     } else {
         least_by_model(q, q->costs ? q->costs : model, chosen, &estimate);
     }
+    (void)objection(q, chosen, &delay);
+    estimate.us += delay;
     return estimate;
 }
 
@@ -318,11 +318,11 @@ static struct symm_selection substitute(const struct symm_select_query *q,
         true};
 
     /* A gather by multicast writes into peers, which the plan does not know of. */
-    if (!objection(q, planned) && !(planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT &&
-                                    q->kind == SYMM_KIND_ALL_GATHER))
+    if (!objection(q, planned, NULL) && !(planned == SYMM_ALGORITHM_MULTIMEM_ONE_SHOT &&
+                                          q->kind == SYMM_KIND_ALL_GATHER))
         return (struct symm_selection){planned, "the plan names it", false};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (may_replace(planned, others[i]) && !objection(q, others[i])) {
+        if (may_replace(planned, others[i]) && !objection(q, others[i], NULL)) {
             answer.algorithm = others[i];
             break;
         }
@@ -338,7 +338,7 @@ static symm_status answer_by_size(const struct symm_select_query *q,
     symm_status status = symm__choose(q, &chosen);
 
     if (status != SYMM_OK || !may_replace(planned, chosen.algorithm) ||
-        (q->cuda && symm__cuda_objection(q, chosen.algorithm)))
+        (q->cuda && symm__cuda_objection(q, chosen.algorithm, NULL)))
         return status;
     answer->algorithm = chosen.algorithm;
     if (chosen.algorithm == planned)

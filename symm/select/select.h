@@ -109,13 +109,13 @@ const char *symm__memory_objection(const struct symm_select_query *query,
                                    enum symm_algorithm algorithm);
 
 /* cuda.c */
-/* Why this algorithm cannot do this call right on CUDA; NULL: it can. */
+/*
+ * Why this algorithm cannot do this call right on CUDA; NULL: it can. Then *delay, unless `delay` is
+ * NULL, are the microseconds that it takes longer than on a channel with the most scratch, which is
+ * what costs and thresholds are for: it fills its scratch more often. An estimate.
+ */
 const char *symm__cuda_objection(const struct symm_select_query *query,
-                                 enum symm_algorithm algorithm);
-/* Microseconds that the algorithm takes longer than on a channel with the most scratch, which is
- * what costs and thresholds are for: it fills its scratch more often. An estimate. */
-double symm__cuda_delay(const struct symm_select_query *query,
-                        enum symm_algorithm algorithm);
+                                 enum symm_algorithm algorithm, double *delay);
 struct symm_selection symm__cuda_choose(const struct symm_select_query *query);
 /* A fused kernel for an all_reduce_norm, by the forced algorithm or the best; false: none. */
 bool symm__cuda_choose_norm(const struct symm_select_query *query,
