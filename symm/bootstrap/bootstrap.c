@@ -545,7 +545,7 @@ static symm_status gather(struct gathering *gathering, const symm_bootstrap *boo
                           run->size);
     symm_status made = entry_make(gathering, &mine);
     if (made != SYMM_OK)
-        (void)snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+        symm__error_save(sentence);
     symm_status status = bootstrap != NULL
                              ? gather_bootstrap(gathering, bootstrap, &mine)
                          : gathering->root != NULL ? gather_tree(gathering, made, &mine)

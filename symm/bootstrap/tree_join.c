@@ -524,7 +524,7 @@ static void hand_down(struct join *join, struct pollfd *polls, double until)
 {
     char sentence[SYMM_ERROR_BYTES];
 
-    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    symm__error_save(sentence);
     serve_all(join, &join->children);
     serve_all(join, &join->joining);
     while (symm__now() < until && !all_have(join)) {
@@ -541,7 +541,7 @@ static void hand_down(struct join *join, struct pollfd *polls, double until)
         serve_all(join, &join->children);
         serve_all(join, &join->joining);
     }
-    (void)symm__fail_quiet(SYMM_OK, sentence);
+    symm__error_restore(sentence);
 }
 
 /* Reports to the parent that this host and those below have the table. */

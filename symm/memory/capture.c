@@ -6,7 +6,6 @@
  * exchanges: one with all that the ranks must agree on and map, one that reports whether every
  * rank could. Then the entries become ready.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/captured.h"
@@ -105,7 +104,7 @@ static symm_status fail_abandoned(symm_team *team, const char *why)
 {
     char sentence[SYMM_ERROR_BYTES];
 
-    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    symm__error_save(sentence);
     return symm__team_fail(team, SYMM_ERR_ABORTED,
                            "rank %d has abandoned its captures%s%.80s, and %s",
                            team->ctx->rank, *why ? ": " : "", why, sentence);
@@ -171,7 +170,7 @@ static symm_status release(symm_team *team, const void *ptr, size_t bytes)
     if (status == SYMM_OK)
         return SYMM_OK;
     /* Replays might go on with memory that the caller frees. */
-    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    symm__error_save(sentence);
     (void)symm__team_fail(team, SYMM_ERR_ABORTED,
                           "rank %d could not end captured calls whose memory goes: %s",
                           team->ctx->rank, sentence);

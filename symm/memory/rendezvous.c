@@ -372,7 +372,7 @@ symm_status symm__rendezvous_failed(symm_team *team, const char *what,
     char sentence[SYMM_ERROR_BYTES], name[64];
     const char *why;
 
-    snprintf(sentence, sizeof(sentence), "%s", symm_last_error());
+    symm__error_save(sentence);
     for (int m = 0; m < team->size; m++)
         if (m != team->rank && symm__team_record_of(team, m) != SYMM_OK)
             return symm__team_failed(team);

@@ -243,7 +243,7 @@ static symm_status far_cause(const struct over *over, symm_status status)
 
     if (status != SYMM_ERR_PEER_DEAD || over->exchange->status != SYMM_OK)
         return status;
-    snprintf(own, sizeof(own), "%s", symm_last_error());
+    symm__error_save(own);
     dead = find_ended(over, true, true) < 0 ? -1 : find_ended(over, false, true);
     return dead < 0 ? symm__fail_quiet(status, own) : fail_ended(over, dead);
 }
@@ -365,7 +365,7 @@ static symm_status give_up(struct over *over, symm_status status)
     char own[SYMM_ERROR_BYTES];
     struct symm_relay_exchange x = as_relay(over, status);
 
-    snprintf(own, sizeof(own), "%s", symm_last_error());
+    symm__error_save(own);
     (void)!symm__relay_exchange(over->oob->relay, &x, &result);
     symm__relay_result_finish(&result);
     return symm__fail_quiet(status, own);
@@ -527,16 +527,15 @@ static symm_status unpack(struct over *over)
  * it. */
 static symm_status fail_alone(struct over *over)
 {
+    const symm_status status = over->exchange->status;
     char own[SYMM_ERROR_BYTES];
 
-    snprintf(own, sizeof(own), "%s", symm_last_error());
-    if (over->exchange->status == SYMM_ERR_PEER_DEAD) /* its sentence names a rank */
-        (void)!give_up(over, over->exchange->status);
-    else
-        (void)!give_up(over, symm__fail(over->exchange->status,
-                                        "rank %d failed in %s: %.380s", over->oob->rank,
-                                        over->exchange->what, own));
-    return symm__fail_quiet(over->exchange->status, own);
+    symm__error_save(own);
+    if (status != SYMM_ERR_PEER_DEAD) /* whose sentence names a rank */
+        (void)symm__fail(status, "rank %d failed in %s: %.380s", over->oob->rank,
+                         over->exchange->what, own);
+    (void)give_up(over, status);
+    return symm__fail_quiet(status, own);
 }
 
 /* The three steps. */
