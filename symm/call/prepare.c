@@ -22,6 +22,17 @@
 #define PLANNED                                                                        \
     4u /* in a tag, beside SYMM_BARRIER_...: a plan has placed the barriers */
 
+/* A call while its entry is made. */
+struct preparation {
+    struct symm_team_channel *channel;
+    symm_team *team;
+    const struct symm_request *rq;
+    const symm_call *call;
+    const struct symm_checked *checked;
+    struct symm_select_query query;
+    struct symm_prepared_call *entry;
+};
+
 static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
 {
     *high = (uint32_t)((uint64_t)offset >> 32);
@@ -75,10 +86,12 @@ static bool reads_all(enum symm_kind kind, enum symm_algorithm algorithm)
     }
 }
 
-static void fill_site(const symm_team *team, struct symm_prepared_call *entry,
-                      const struct symm_request *rq, const symm_call *call)
+static void fill_site(const struct preparation *p)
 {
-    struct symm_args *args = &entry->args;
+    const symm_team *team = p->team;
+    const struct symm_request *rq = p->rq;
+    const struct symm_prepared_call *entry = p->entry;
+    struct symm_args *args = &p->entry->args;
     struct symm_site *site = &args->site;
     bool pulls = entry->algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||
                  entry->algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL;
@@ -100,9 +113,9 @@ static void fill_site(const symm_team *team, struct symm_prepared_call *entry,
                 writes_all(entry->algorithm) || (pulls && (broadcast || args->in_step))
                     ? args->out_offset
                     : SIZE_MAX);
-    symm__site_name_set(site->name, call->site);
-    site->tag =
-        site_tag(team, site, call->site, entry->planned ? PLANNED | args->barriers : 0);
+    symm__site_name_set(site->name, p->call->site);
+    site->tag = site_tag(team, site, p->call->site,
+                         entry->planned ? PLANNED | args->barriers : 0);
 }
 
 uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
@@ -147,18 +160,19 @@ static symm_status refuse_arena(const symm_team *team, const struct symm_request
 }
 
 /* The barrier at a put's site is the put's entry barrier, a collective is the site's op. */
-static symm_status find_planned(const symm_team *team, const struct symm_request *rq,
-                                const symm_call *call, struct symm_prepared_call *entry)
+static symm_status find_planned(const struct preparation *p)
 {
-    const struct symm_plan_site *planned = symm__plan_find(team, call->site);
+    const struct symm_request *rq = p->rq;
+    const symm_call *call = p->call;
+    const struct symm_plan_site *planned = symm__plan_find(p->team, call->site);
 
     if (rq->kind == SYMM_KIND_BARRIER) {
-        entry->left_out = planned && planned->op->algorithm == SYMM_ALGORITHM_PUT &&
-                          !planned->op->entry_barrier;
+        p->entry->left_out = planned && planned->op->algorithm == SYMM_ALGORITHM_PUT &&
+                             !planned->op->entry_barrier;
         return SYMM_OK;
     }
     if (!planned)
-        return refuse_arena(team, rq, call->site);
+        return refuse_arena(p->team, rq, call->site);
     if (planned->op->algorithm == SYMM_ALGORITHM_PUT)
         return symm__fail(SYMM_ERR_INVALID,
                           "plan '%s' has a put at '%s', and the call is %s; give each "
@@ -181,7 +195,7 @@ static symm_status find_planned(const symm_team *team, const struct symm_request
             "--algorithm",
             symm__kind_name(rq->kind), call->site, call->algorithm, planned->plan->path,
             symm_algorithm_name(planned->op->algorithm));
-    entry->planned = planned;
+    p->entry->planned = planned;
     return SYMM_OK;
 }
 
@@ -198,24 +212,22 @@ static symm_status check_bound(const symm_team *team, const struct symm_request 
 }
 
 /* The plan's algorithm and barriers. *part as in symm__choose_norm. */
-static symm_status choose_planned(const symm_team *team, const struct symm_request *rq,
-                                  const struct symm_select_query *query,
-                                  struct symm_prepared_call *entry,
+static symm_status choose_planned(const struct preparation *p,
                                   struct symm_selection *answer, uint64_t *part)
 {
-    const symm_plan_op *op = entry->planned->op;
+    const symm_plan_op *op = p->entry->planned->op;
     const bool by_size = op->up_to > 0;
-    uint32_t *barriers = &entry->args.barriers;
-    symm_status status = check_bound(team, rq, entry->planned);
+    uint32_t *barriers = &p->entry->args.barriers, *extra = &p->entry->extra;
+    symm_status status = check_bound(p->team, p->rq, p->entry->planned);
 
     if (status != SYMM_OK)
         return status;
     *barriers = (op->entry_barrier ? SYMM_BARRIER_ENTRY : 0) |
                 (op->exit_barrier ? SYMM_BARRIER_EXIT : 0);
-    return rq->norm ? symm__choose_planned_norm(query, op->algorithm, by_size, answer,
-                                                part, barriers, &entry->extra)
-                    : symm__choose_planned(query, op->algorithm, by_size, answer,
-                                           barriers, &entry->extra);
+    return p->rq->norm ? symm__choose_planned_norm(&p->query, op->algorithm, by_size,
+                                                   answer, part, barriers, extra)
+                       : symm__choose_planned(&p->query, op->algorithm, by_size, answer,
+                                              barriers, extra);
 }
 
 static symm_status choose_algorithm(const struct symm_select_query *query, bool norm,
@@ -229,21 +241,20 @@ static symm_status choose_algorithm(const struct symm_select_query *query, bool 
  * own choice a team gives one channel's calls to the engine, and those of other channels only if
  * nothing else can do them. The caller must order calls that name the engine.
  */
-static symm_status leave_engine(const struct symm_team_channel *channel,
-                                const struct symm_select_query *query, bool norm,
+static symm_status leave_engine(const struct preparation *p,
                                 struct symm_selection *answer, uint64_t *part)
 {
-    const symm_team *team = channel->team;
-    struct symm_select_query rest = *query;
+    const struct symm_device_ops *device = p->team->device_ops;
+    struct symm_select_query rest = p->query;
     struct symm_selection other;
     uint64_t other_part = 0;
     symm_status status;
 
-    if (answer->algorithm != SYMM_ALGORITHM_ENGINE || query->forced ||
-        !team->device_ops || team->device_ops->channel_engine(channel))
+    if (answer->algorithm != SYMM_ALGORITHM_ENGINE || rest.forced || !device ||
+        device->channel_engine(p->channel))
         return SYMM_OK;
     rest.engine = false;
-    status = choose_algorithm(&rest, norm, &other, &other_part);
+    status = choose_algorithm(&rest, p->rq->norm, &other, &other_part);
     if (status != SYMM_OK || symm__cuda_objection(&rest, other.algorithm, NULL))
         return status;
     *answer = other;
@@ -255,28 +266,25 @@ static symm_status leave_engine(const struct symm_team_channel *channel,
 }
 
 /* Takes algorithm and barriers from the plan, or chooses the algorithm. */
-static symm_status choose(const struct symm_team_channel *channel,
-                          const struct symm_request *rq, const symm_call *call,
-                          const struct symm_select_query *query,
-                          struct symm_prepared_call *entry)
+static symm_status choose(const struct preparation *p)
 {
-    const symm_team *team = channel->team;
+    struct symm_prepared_call *entry = p->entry;
     struct symm_selection answer;
     uint64_t part = 0;
-    symm_status status = find_planned(team, rq, call, entry);
+    symm_status status = find_planned(p);
 
     if (status != SYMM_OK)
         return status;
     if (entry->planned)
-        status = choose_planned(team, rq, query, entry, &answer, &part);
+        status = choose_planned(p, &answer, &part);
     else
-        status = choose_algorithm(query, rq->norm != NULL, &answer, &part);
+        status = choose_algorithm(&p->query, p->rq->norm, &answer, &part);
     if (status == SYMM_OK && !entry->planned)
-        status = leave_engine(channel, query, rq->norm != NULL, &answer, &part);
+        status = leave_engine(p, &answer, &part);
     if (status != SYMM_OK)
         return status;
-    if (!entry->planned && !rq->norm)
-        entry->estimate = symm__estimate(query, answer.algorithm);
+    if (!entry->planned && !p->rq->norm)
+        entry->estimate = symm__estimate(&p->query, answer.algorithm);
     entry->algorithm = answer.algorithm;
     entry->part = part;
     entry->fallback = answer.fallback;
@@ -289,11 +297,13 @@ static symm_status choose(const struct symm_team_channel *channel,
 /* ---- Captured calls ------------------------------------------------------------------- */
 
 /* The arrays that peers use, and whether one of them is not symmetric memory. */
-static bool find_plain(const symm_team *team, const struct symm_request *rq,
-                       const struct symm_checked *checked,
-                       enum symm_algorithm algorithm,
+static bool find_plain(const struct preparation *p,
                        struct symm_captured_array arrays[SYMM_CAPTURED_ARRAYS])
 {
+    const struct symm_request *rq = p->rq;
+    const struct symm_checked *checked = p->checked;
+    const enum symm_algorithm algorithm = p->entry->algorithm;
+    const int size = p->team->size;
     const bool pulls = algorithm == SYMM_ALGORITHM_ONE_SHOT_PULL ||
                        algorithm == SYMM_ALGORITHM_TWO_SHOT_PULL;
     const bool stores = algorithm == SYMM_ALGORITHM_TWO_SHOT_INPLACE;
@@ -302,20 +312,21 @@ static bool find_plain(const symm_team *team, const struct symm_request *rq,
 
     if (in)
         arrays[SYMM_CAPTURED_IN] = (struct symm_captured_array){
-            rq->in, checked->bytes * symm__request_in_blocks(rq, team->size)};
+            rq->in, checked->bytes * symm__request_in_blocks(rq, size)};
     if (out)
         arrays[SYMM_CAPTURED_OUT] = (struct symm_captured_array){
-            rq->out, checked->bytes * symm__request_out_blocks(rq, team->size)};
+            rq->out, checked->bytes * symm__request_out_blocks(rq, size)};
     return rq->count > 0 &&
            ((in && !checked->in_symmetric) || (out && !checked->out_symmetric));
 }
 
 /* Takes an entry of the table of captured pointers for the call, if peers can map its memory.
  * *taken: it has one. */
-static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
-                                 const struct symm_captured_array *arrays,
-                                 struct symm_prepared_call *entry, bool *taken)
+static symm_status take_pointers(const struct preparation *p,
+                                 const struct symm_captured_array *arrays, bool *taken)
 {
+    const struct symm_request *rq = p->rq;
+    struct symm_prepared_call *entry = p->entry;
     const struct symm_captured_site site = {.count = rq->count,
                                             .root = rq->root,
                                             .kind = (uint8_t)rq->kind,
@@ -324,7 +335,7 @@ static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
                                             .algorithm = (uint8_t)entry->algorithm};
     uint64_t key;
     symm_status status =
-        symm__captured_add(team, &site, arrays, &entry->pointers, &key);
+        symm__captured_add(p->team, &site, arrays, &entry->pointers, &key);
 
     *taken = status == SYMM_OK;
     if (status != SYMM_OK)
@@ -341,28 +352,22 @@ static symm_status take_pointers(symm_team *team, const struct symm_request *rq,
 /* For a call that a graph captures between capture_begin and capture_end: chooses as if all
  * memory were symmetric. Kernels for more than SYMM_FEW_RANKS take no addresses; their calls are
  * chosen as other calls are. */
-static symm_status choose_captured(const struct symm_team_channel *channel,
-                                   const struct symm_request *rq, const symm_call *call,
-                                   const struct symm_checked *checked,
-                                   const struct symm_select_query *query,
-                                   struct symm_prepared_call *entry)
+static symm_status choose_captured(const struct preparation *p)
 {
-    symm_team *team = channel->team;
     struct symm_captured_array arrays[SYMM_CAPTURED_ARRAYS] = {{0}};
-    struct symm_select_query direct = *query;
+    struct preparation direct = *p;
     bool taken = false;
     symm_status status;
 
-    if (rq->kind == SYMM_KIND_BARRIER || rq->norm || team->size > SYMM_FEW_RANKS ||
-        symm__plan_find(team, call->site))
-        return choose(channel, rq, call, query, entry);
-    direct.in_symmetric = direct.out_symmetric = true;
-    status = choose(channel, rq, call, &direct, entry);
-    if (status != SYMM_OK || !find_plain(team, rq, checked, entry->algorithm, arrays))
+    if (p->rq->kind == SYMM_KIND_BARRIER || p->rq->norm ||
+        p->team->size > SYMM_FEW_RANKS || symm__plan_find(p->team, p->call->site))
+        return choose(p);
+    direct.query.in_symmetric = direct.query.out_symmetric = true;
+    status = choose(&direct);
+    if (status != SYMM_OK || !find_plain(p, arrays))
         return status;
-    status = take_pointers(team, rq, arrays, entry, &taken);
-    return status != SYMM_OK || taken ? status
-                                      : choose(channel, rq, call, query, entry);
+    status = take_pointers(p, arrays, &taken);
+    return status != SYMM_OK || taken ? status : choose(p);
 }
 
 /* ---- Kernels ------------------------------------------------------------------------ */
@@ -403,17 +408,16 @@ static void take_host_kernel(const symm_team *team, const struct symm_request *r
 
 /* Prepares the launch of the entry. For an engine's operation this is a barrier with the call's
  * tag, by which ranks find out which peers make the call. */
-static symm_status take_launch(struct symm_team_channel *channel,
-                               const struct symm_prepared_call *entry, size_t index,
-                               const struct symm_select_query *query)
+static symm_status take_launch(const struct preparation *p, size_t index)
 {
-    struct symm_select_query barrier = *query;
-    struct symm_prepared_call announced = *entry;
+    const struct symm_device_ops *device = p->team->device_ops;
+    struct symm_select_query barrier = p->query;
+    struct symm_prepared_call announced = *p->entry;
     struct symm_selection answer;
     symm_status status;
 
-    if (entry->algorithm != SYMM_ALGORITHM_ENGINE)
-        return channel->team->device_ops->prepare(channel, entry, index, query);
+    if (p->entry->algorithm != SYMM_ALGORITHM_ENGINE)
+        return device->prepare(p->channel, p->entry, index, &p->query);
     barrier.kind = SYMM_KIND_BARRIER;
     barrier.bytes = 0;
     barrier.forced = NULL;
@@ -423,17 +427,15 @@ static symm_status take_launch(struct symm_team_channel *channel,
     announced.algorithm = answer.algorithm;
     announced.args.count = announced.args.bytes = 0;
     announced.args.in = announced.args.out = NULL;
-    return channel->team->device_ops->prepare(channel, &announced, index, &barrier);
+    return device->prepare(p->channel, &announced, index, &barrier);
 }
 
-static symm_status choose_hierarchical(const symm_team *team,
-                                       const struct symm_select_query *query,
-                                       struct symm_prepared_call *entry)
+static symm_status choose_hierarchical(const struct preparation *p)
 {
-    struct symm_select_query sum = *query;
+    struct symm_select_query sum = p->query;
 
-    sum.kind = symm__kind_moves(query->kind);
-    return symm__hierarchical_choose(team, &sum, entry);
+    sum.kind = symm__kind_moves(sum.kind);
+    return symm__hierarchical_choose(p->team, &sum, p->entry);
 }
 
 /* All ranks get the same bits, and partial sums are rounded in rank order alone. */
@@ -451,22 +453,63 @@ static void describe_norm(const symm_team *team, const struct symm_request *rq,
         query->numerics = SYMM_NUMERICS_RANK_ORDER;
 }
 
-/* An all_reduce_norm that is not one kernel is an all_reduce into an output or, if no output takes
- * sums, into a workspace. */
-static symm_status take_norm(struct symm_team_channel *channel,
-                             const struct symm_request *rq,
-                             struct symm_prepared_call *entry,
-                             struct symm_select_query *query)
+/* What the choice depends on. */
+static void describe(struct preparation *p)
 {
-    struct symm_args *args = &entry->args;
+    const struct symm_checked *checked = p->checked;
+    struct symm_args *args = &p->entry->args;
 
-    args->norm = *rq->norm;
-    if (entry->part > 0)
+    p->query = (struct symm_select_query){.kind = p->rq->kind,
+                                          .forced = p->call->algorithm,
+                                          .numerics = p->call->numerics,
+                                          .dtype = p->rq->dtype,
+                                          .op = p->rq->op,
+                                          .size = p->team->size,
+                                          .bytes = checked->bytes,
+                                          .overlap = checked->overlap,
+                                          .in_symmetric = checked->in_symmetric,
+                                          .out_symmetric = checked->out_symmetric,
+                                          .costs = p->team->ctx->costs};
+    describe_norm(p->team, p->rq, &p->query);
+    args->in_offset = checked->in_offset;
+    args->out_offset = checked->out_offset;
+    if (p->team->device_ops)
+        p->team->device_ops->describe(p->channel, args, &p->query);
+    symm__engine_describe(p->team, p->rq->root, &p->query);
+}
+
+/* Of an all_reduce_norm that is not one kernel: an all_reduce into an output or, if no output takes
+ * sums, into a workspace. */
+static symm_status take_norm(struct preparation *p)
+{
+    struct symm_args *args = &p->entry->args;
+
+    args->norm = *p->rq->norm;
+    if (p->entry->part > 0)
         return SYMM_OK;
-    query->kind = SYMM_KIND_ALL_REDUCE;
+    p->query.kind = SYMM_KIND_ALL_REDUCE;
     if (args->out || args->bytes == 0)
         return SYMM_OK;
-    return symm__workspace_get(channel, args->bytes, &args->out);
+    return symm__workspace_get(p->channel, args->bytes, &args->out);
+}
+
+static symm_status fill_args(struct preparation *p)
+{
+    const struct symm_request *rq = p->rq;
+    struct symm_prepared_call *entry = p->entry;
+    struct symm_args *args = &entry->args;
+
+    args->in = rq->in;
+    args->out = entry->out = rq->out;
+    args->count = rq->count;
+    args->element = symm_dtype_size(rq->dtype);
+    args->bytes = p->query.bytes;
+    args->root = rq->root;
+    args->in_step =
+        rq->kind == SYMM_KIND_ALL_GATHER && p->query.overlap && !entry->pointers
+            ? args->bytes
+            : 0;
+    return rq->norm ? take_norm(p) : SYMM_OK;
 }
 
 symm_status symm__call_prepare(struct symm_team_channel *channel,
@@ -475,61 +518,34 @@ symm_status symm__call_prepare(struct symm_team_channel *channel,
                                struct symm_prepared_call *entry)
 {
     symm_team *team = channel->team;
-    struct symm_args *args = &entry->args;
-    struct symm_select_query query = {.kind = rq->kind,
-                                      .forced = call->algorithm,
-                                      .numerics = call->numerics,
-                                      .dtype = rq->dtype,
-                                      .op = rq->op,
-                                      .size = team->size,
-                                      .costs = team->ctx->costs};
     struct symm_checked own;
-    symm_status status = SYMM_OK;
+    struct preparation p = {.channel = channel,
+                            .team = team,
+                            .rq = rq,
+                            .call = call,
+                            .checked = checked ? checked : &own,
+                            .entry = entry};
+    symm_status status = checked ? SYMM_OK : symm__request_check(team, rq, &own);
 
     memset(entry, 0, sizeof(*entry));
-    if (!checked) {
-        status = symm__request_check(team, rq, &own);
-        checked = &own;
-    }
     if (status != SYMM_OK)
         return status;
-    describe_norm(team, rq, &query);
-    query.bytes = checked->bytes;
-    query.overlap = checked->overlap;
-    query.in_symmetric = checked->in_symmetric;
-    query.out_symmetric = checked->out_symmetric;
-    args->in_offset = checked->in_offset;
-    args->out_offset = checked->out_offset;
-    if (team->device_ops)
-        team->device_ops->describe(channel, args, &query);
-    symm__engine_describe(team, rq->root, &query);
+    describe(&p);
     if (team->hierarchy)
-        status = choose_hierarchical(team, &query, entry);
+        status = choose_hierarchical(&p);
     else if (team->capturing && channel->captured)
-        status = choose_captured(channel, rq, call, checked, &query, entry);
+        status = choose_captured(&p);
     else
-        status = choose(channel, rq, call, &query, entry);
+        status = choose(&p);
+    if (status == SYMM_OK)
+        status = fill_args(&p);
     if (status != SYMM_OK)
         return status;
-    args->in = rq->in;
-    args->out = entry->out = rq->out;
-    args->count = rq->count;
-    args->element = symm_dtype_size(rq->dtype);
-    args->bytes = query.bytes;
-    args->root = rq->root;
-    args->in_step =
-        rq->kind == SYMM_KIND_ALL_GATHER && query.overlap && !entry->pointers
-            ? args->bytes
-            : 0;
-    if (rq->norm)
-        status = take_norm(channel, rq, entry, &query);
-    if (status != SYMM_OK)
-        return status;
-    fill_site(team, entry, rq, call);
+    fill_site(&p);
     if (!team->device_ops)
         take_host_kernel(team, rq, entry);
     else if (!team->hierarchy)
-        status = take_launch(channel, entry, index, &query);
+        status = take_launch(&p, index);
     if (status != SYMM_OK)
         return status;
     entry->forced = call->algorithm != NULL;
