@@ -35,10 +35,8 @@ struct queued {
     struct symm_team_channel *channel;
     symm_work *work;
     uint64_t seen; /* the call's number */
-    symm_kernel_fn kernel;
-    const struct symm_plan_site *planned; /* NULL: none */
     double timeout;
-    struct symm_args args;
+    struct symm_prepared_call entry; /* a copy: the cache may replace it */
 };
 
 static const symm_call no_call = {.size = sizeof(symm_call)};
@@ -83,6 +81,20 @@ static inline struct symm_prepared_call *cache_slot(struct symm_team_channel *ch
     return &channel->prepared[(hash ^ hash >> 8 ^ hash >> 16) & (SYMM_SITES - 1)];
 }
 
+/* Runs the call on this thread, which is the stream's. */
+static symm_status run_kernel(struct symm_team_channel *channel,
+                              const struct symm_prepared_call *entry, double timeout)
+{
+    symm_status status;
+
+    channel->timeout = timeout;
+    channel->waits_slowly = false;
+    status = entry->kernel(&channel->state, &entry->args);
+    if (__builtin_expect(entry->planned != NULL, 0) && status == SYMM_OK)
+        symm__plan_fill(entry->planned);
+    return status;
+}
+
 static void run_queued(struct symm_task *task)
 {
     struct queued *queued = (struct queued *)task;
@@ -91,12 +103,8 @@ static void run_queued(struct symm_task *task)
 
     symm__work_begin(queued->work, queued->timeout);
     symm__sight_run(channel->team->ctx->sight, queued->seen, channel->state.epoch + 1);
-    channel->timeout = queued->timeout;
-    channel->waits_slowly = false;
     if (status == SYMM_OK)
-        status = queued->kernel(&channel->state, &queued->args);
-    if (status == SYMM_OK && queued->planned)
-        symm__plan_fill(queued->planned);
+        status = run_kernel(channel, &queued->entry, queued->timeout);
     symm__seen_end(channel->team, queued->seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(queued->work, status);
     free(queued);
@@ -113,10 +121,8 @@ static symm_status enqueue(struct symm_team_channel *channel,
         return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");
     *queued = (struct queued){.task.run = run_queued,
                               .channel = channel,
-                              .kernel = entry->kernel,
-                              .planned = entry->planned,
                               .timeout = timeout,
-                              .args = entry->args};
+                              .entry = *entry};
     if (work) {
         symm_status status = symm__work_create(ctx, true, &queued->work);
 
@@ -126,26 +132,12 @@ static symm_status enqueue(struct symm_team_channel *channel,
         }
     }
     if (channel->team->hierarchy)
-        queued->args.out_offset = symm__hierarchical_ticket(channel->team);
+        queued->entry.args.out_offset = symm__hierarchical_ticket(channel->team);
     if (work) /* before the push: afterwards the worker may have released it */
         *work = queued->work;
     queued->seen = symm__seen_collective(channel, entry, SYMM_SIGHT_QUEUED);
     ctx->ops->stream_push(ctx->backend, channel->stream, &queued->task);
     return SYMM_OK;
-}
-
-/* Runs the call on the caller's thread, which holds the default stream. */
-static symm_status run_inline(struct symm_team_channel *channel,
-                              const struct symm_prepared_call *entry, double timeout)
-{
-    symm_status status;
-
-    channel->timeout = timeout;
-    channel->waits_slowly = false;
-    status = entry->kernel(&channel->state, &entry->args);
-    if (__builtin_expect(entry->planned != NULL, 0) && status == SYMM_OK)
-        symm__plan_fill(entry->planned);
-    return status;
 }
 
 /* Prepares the call in `entry`, unless the entry holds it already. */
@@ -314,7 +306,7 @@ static symm_status launch(struct symm_team_channel *channel,
             return status;
     }
     seen = symm__seen_collective(channel, entry, SYMM_SIGHT_RUNNING);
-    status = run_inline(channel, entry, timeout);
+    status = run_kernel(channel, entry, timeout);
     symm__seen_end(team, seen, status, SYMM_SIGHT_DONE);
     symm__work_complete(inline_work, status);
     if (status != SYMM_OK)
@@ -342,7 +334,7 @@ symm_status symm__collective_run(struct symm_team_channel *channel,
         return status;
     return channel->team->device_ops
                ? channel->team->device_ops->launch(channel, entry, timeout, NULL)
-               : run_inline(channel, entry, timeout);
+               : run_kernel(channel, entry, timeout);
 }
 
 /* ---- Channels of streams on a device -------------------------------------------------- */
