@@ -59,6 +59,21 @@ void kernel_call_expect(const struct kernel_call *call, int size, int rank, char
     }
 }
 
+struct symm_cuda_query kernel_call_query(const struct kernel_call *call, int size,
+                                         int processors,
+                                         const struct symm_cuda_scratch *scratch)
+{
+    return (struct symm_cuda_query){.kind = call->kind,
+                                    .algorithm = call->algorithm,
+                                    .dtype = call->dtype,
+                                    .op = call->op,
+                                    .size = size,
+                                    .bytes = kernel_call_bytes(call),
+                                    .processors = processors,
+                                    .by_pointer = call->by_pointer,
+                                    .scratch = *scratch};
+}
+
 void kernel_call_args(const struct kernel_call *call, struct symm_cuda_args *args)
 {
     args->count = call->count;

@@ -36,6 +36,10 @@ size_t kernel_call_in_count(const struct kernel_call *call, int size);
 size_t kernel_call_out_count(const struct kernel_call *call, int size);
 /* The output of a rank, for inputs by reference_fill with the call's seed. */
 void kernel_call_expect(const struct kernel_call *call, int size, int rank, char *want);
+/* The call as the table of kernels takes it. */
+struct symm_cuda_query kernel_call_query(const struct kernel_call *call, int size,
+                                         int processors,
+                                         const struct symm_cuda_scratch *scratch);
 /* Sets count, bytes, kind, dtype, op and root. */
 void kernel_call_args(const struct kernel_call *call, struct symm_cuda_args *args);
 

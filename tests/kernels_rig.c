@@ -83,6 +83,24 @@ void rig_close(struct rig *rig)
 
 /* ---- Inputs and results ------------------------------------------------------------ */
 
+struct symm_cuda_args rig_args(struct rank *rank)
+{
+    const struct rig *rig = rank->rig;
+    struct symm_cuda_args args = {.scratch = rig->scratch,
+                                  .result = &rank->result,
+                                  .channel = CHANNEL,
+                                  .team = {.layout = SYMM_DEVICE_LAYOUT,
+                                           .rank = rank->rank,
+                                           .size = rig->size,
+                                           .timeout = rig->timeout,
+                                           .state = rank->state,
+                                           .record = rank->record}};
+
+    for (int r = 0; r < rig->size; r++)
+        args.team.base[r] = rig->ranks[r].heap;
+    return args;
+}
+
 void rig_fill(const struct kernel_call *call, int size, int rank, void *to)
 {
     size_t count = kernel_call_in_count(call, size),

@@ -51,6 +51,8 @@ struct rig {
 void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
               uint32_t call);
 void rig_close(struct rig *rig);
+/* What no call changes: scratch, channel, the team and where the result belongs. */
+struct symm_cuda_args rig_args(struct rank *rank);
 void rig_fill(const struct kernel_call *call, int size, int rank, void *to);
 /* all: the inputs of all ranks, `stride` bytes apart. */
 void rig_expect(const struct kernel_call *call, int size, int rank, const char *all,

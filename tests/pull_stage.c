@@ -110,15 +110,8 @@ complain(struct job *job, int rank, const struct kernel_call *call, const char *
 static bool launch(struct heaps *heaps, const struct kernel_call *call,
                    const struct symm_cuda_args *args)
 {
-    struct symm_cuda_query query = {.kind = call->kind,
-                                    .algorithm = call->algorithm,
-                                    .dtype = call->dtype,
-                                    .op = call->op,
-                                    .size = heaps->size,
-                                    .bytes = args->bytes,
-                                    .processors = 132,
-                                    .by_pointer = call->by_pointer,
-                                    .scratch = args->scratch};
+    const struct symm_cuda_query query =
+        kernel_call_query(call, heaps->size, 132, &args->scratch);
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     char name[112];

@@ -52,31 +52,17 @@ static void launch(struct rank *rank, const struct kernel_call *call, void *in,
                    void *out)
 {
     struct rig *rig = rank->rig;
-    struct symm_cuda_query query = {.kind = call->kind,
-                                    .algorithm = call->algorithm,
-                                    .dtype = call->dtype,
-                                    .op = call->op,
-                                    .size = rig->size,
-                                    .bytes = kernel_call_bytes(call),
-                                    .processors = 2 + 2 * (int)(call->seed & 1),
-                                    .scratch = rig->scratch};
-    struct symm_cuda_args args = {.scratch = rig->scratch, .in = in, .out = out};
+    const struct symm_cuda_query query = kernel_call_query(
+        call, rig->size, 2 + 2 * (int)(call->seed & 1), &rig->scratch);
+    struct symm_cuda_args args = rig_args(rank);
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     kernel_fn function;
 
-    args.team = (struct symm_device_team){.layout = SYMM_DEVICE_LAYOUT,
-                                          .rank = rank->rank,
-                                          .size = rig->size,
-                                          .timeout = rig->timeout,
-                                          .state = rank->state,
-                                          .record = rank->record};
-    for (int r = 0; r < rig->size; r++)
-        args.team.base[r] = rig->ranks[r].heap;
     kernel_call_args(call, &args);
-    args.result = &rank->result;
+    args.in = in;
+    args.out = out;
     args.tag = call->tag + (rank->rank == rig->odd);
-    args.channel = CHANNEL;
     if (!symm__cuda_kernel_find(&query, &kernel, &shape)) {
         rig_bad(rank, call, "no kernel");
         return;

@@ -80,18 +80,12 @@ static struct symm_cuda_args args_of(struct heaps *heaps, int rank,
 static bool launch(struct heaps *heaps, const struct kernel_call *call,
                    const struct symm_cuda_args *args)
 {
-    const struct symm_cuda_query query = {.kind = call->kind,
-                                          .algorithm = call->algorithm,
-                                          .dtype = call->dtype,
-                                          .op = call->op,
-                                          .size = heaps->size,
-                                          .bytes = args->bytes,
-                                          .processors = 132,
-                                          .blocks = BLOCKS,
-                                          .scratch = args->scratch};
+    struct symm_cuda_query query =
+        kernel_call_query(call, heaps->size, 132, &args->scratch);
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
 
+    query.blocks = BLOCKS;
     if (!symm__cuda_kernel_find(&query, &kernel, &shape) || !heaps_find(kernel.name))
         return false;
     assert_non_null(strstr(kernel.name, "_wide"));
