@@ -39,4 +39,24 @@ void device_area_close(struct device_area *area);
 int device_put(const struct device_area *area, size_t at, size_t bytes);
 int device_get(const struct device_area *area, size_t at, size_t bytes);
 
+#define DEVICE_STREAMS 32 /* of a rank, at most */
+
+/* What most suites need of a rank of the world. */
+struct device_rank {
+    symm_ctx *ctx;
+    symm_team *team; /* the world */
+    struct perf_gpu *gpu;
+    struct device_area in, out, heap; /* heap: symmetric */
+    void *streams[DEVICE_STREAMS];
+    int rank, n, count; /* count: streams */
+};
+
+/* Areas of so many bytes. heap 0: no symmetric area, and no rendezvous. 0, or 1. */
+int device_rank_open(struct device_rank *s, symm_ctx *ctx, size_t in, size_t out,
+                     size_t heap, int streams);
+void device_rank_close(struct device_rank *s);
+/* Some all_reduces of the ranks' numbers in the world plus 1, with arrays in symmetric or in private
+ * memory, are right. 0, or 1. */
+int device_sums(symm_team *team, struct perf_gpu *gpu, bool symmetric);
+
 #endif

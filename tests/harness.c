@@ -82,6 +82,27 @@ uint64_t harness_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+bool harness_lists(const int *ranks, int count, int rank)
+{
+    for (int i = 0; i < count; i++)
+        if (ranks[i] == rank)
+            return true;
+    return false;
+}
+
+int harness_random_list(uint64_t *state, int of, int *ranks)
+{
+    int n = 1 + (int)(harness_random(state) % (uint64_t)of);
+    for (int i = 0; i < of; i++)
+        ranks[i] = i;
+    for (int i = 0; i < n; i++) {
+        int k = i + (int)(harness_random(state) % (uint64_t)(of - i)), kept = ranks[i];
+        ranks[i] = ranks[k];
+        ranks[k] = kept;
+    }
+    return n;
+}
+
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

@@ -121,6 +121,9 @@ int64_t harness_env(const char *name,
                     int64_t fallback);    /* an integer from the environment */
 bool harness_strict(void);                /* SYMM_TEST_STRICT=1 */
 uint64_t harness_random(uint64_t *state); /* splitmix64 */
+/* Ranks below `of` in any order, at least one. Returns how many. */
+int harness_random_list(uint64_t *state, int of, int *ranks);
+bool harness_lists(const int *ranks, int count, int rank);
 /* Median of n values; sorts them. */
 double harness_median(double *values, int n);
 /* Makes a private directory; harness_remove removes it with its content. */

@@ -24,40 +24,17 @@
 #define BYTES   (COUNT * sizeof(float))
 #define PLACES  33 /* arrays of COUNT in the output */
 
-struct stage {
-    symm_ctx *ctx;
-    symm_team *team;
-    struct perf_gpu *gpu;
-    struct device_area in, out;
-    int rank, n;
-};
-
-static int stage_open(struct stage *s, symm_ctx *ctx)
+static int open_rank(struct device_rank *s, symm_ctx *ctx)
 {
-    memset(s, 0, sizeof(*s));
-    s->ctx = ctx;
-    s->team = symm_team_world(ctx);
-    s->rank = symm_team_rank(s->team);
-    s->n = symm_team_size(s->team);
-    s->gpu = device_open(ctx);
-    CHECK(s->gpu != NULL);
-    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, BYTES));
-    CHECK_ZERO(device_area_open(&s->out, s->gpu, NULL, PLACES * BYTES));
+    CHECK_ZERO(device_rank_open(s, ctx, BYTES, PLACES * BYTES, 0, 0));
     for (size_t i = 0; i < COUNT; i++)
         ((float *)(void *)s->in.host)[i] = (float)(1 + s->rank);
     CHECK_ZERO(device_put(&s->in, 0, BYTES));
     return 0;
 }
 
-static void stage_close(struct stage *s)
-{
-    device_area_close(&s->in);
-    device_area_close(&s->out);
-    perf_gpu_close(s->gpu);
-}
-
 /* The sum of all ranks' inputs at place `at` of the output. */
-static symm_status sum(struct stage *s, void *stream, const char *site, int at)
+static symm_status sum(struct device_rank *s, void *stream, const char *site, int at)
 {
     symm_call call = {.size = sizeof(call), .site = site, .stream = stream};
 
@@ -65,7 +42,7 @@ static symm_status sum(struct stage *s, void *stream, const char *site, int at)
                            COUNT, SYMM_FLOAT32, SYMM_SUM, &call, NULL);
 }
 
-static int check_places(struct stage *s, int places)
+static int check_places(struct device_rank *s, int places)
 {
     const float wanted = (float)(s->n * (s->n + 1)) / 2;
 
@@ -81,10 +58,10 @@ static int crossed(symm_ctx *ctx, void *arg)
 {
     void *streams[6];
     char site[16];
-    struct stage s;
+    struct device_rank s;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     for (int i = 0; i < 6; i++)
         CHECK_OK(symm_stream_create(ctx, &streams[i]));
     for (int round = 0; round < 4; round++) {
@@ -100,7 +77,7 @@ static int crossed(symm_ctx *ctx, void *arg)
     }
     for (int i = 0; i < 6; i++)
         symm_stream_destroy(ctx, streams[i]);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -109,10 +86,10 @@ static int many(symm_ctx *ctx, void *arg)
 {
     const int count = getenv("SYMM_TEST_LONG") ? 10000 : 100;
     void *streams[24];
-    struct stage s;
+    struct device_rank s;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     for (int i = 0; i < count; i++) {
         CHECK_OK(symm_stream_create(ctx, &streams[0]));
         CHECK_OK(sum(&s, streams[0], "same", 0));
@@ -130,7 +107,7 @@ static int many(symm_ctx *ctx, void *arg)
     CHECK_ZERO(check_places(&s, 24));
     for (int i = 0; i < 24; i++)
         symm_stream_destroy(ctx, streams[i]);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -144,11 +121,11 @@ static int busy(symm_ctx *ctx, void *arg)
 {
     void *streams[SYMM_CHANNELS + 1];
     atomic_int gate = 0;
-    struct stage s;
+    struct device_rank s;
     symm_status status = SYMM_OK;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     for (int i = 0; i <= SYMM_CHANNELS; i++) {
         CHECK_OK(symm_stream_create(ctx, &streams[i]));
         CHECK_OK(symm_stream_call(ctx, streams[i], wait_gate, &gate));
@@ -169,7 +146,7 @@ static int busy(symm_ctx *ctx, void *arg)
     CHECK_ZERO(check_places(&s, 1));
     for (int i = 0; i <= SYMM_CHANNELS; i++)
         symm_stream_destroy(ctx, streams[i]);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -177,10 +154,10 @@ static int busy(symm_ctx *ctx, void *arg)
 static int held(symm_ctx *ctx, void *arg)
 {
     void *stream, *other, *graph = NULL;
-    struct stage s;
+    struct device_rank s;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     for (int graphs = 0; graphs < 10; graphs++) {
         CHECK_OK(symm_stream_create(ctx, &stream));
         CHECK_ZERO(perf_gpu_capture(s.gpu, stream)); /* its first use */
@@ -201,12 +178,12 @@ static int held(symm_ctx *ctx, void *arg)
         perf_gpu_graph_free(s.gpu, graph);
         symm_stream_destroy(ctx, stream);
     }
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 struct thread {
-    struct stage *s;
+    struct device_rank *s;
     void *stream;
     int failed;
 };
@@ -226,10 +203,10 @@ static int threads(symm_ctx *ctx, void *arg)
 {
     pthread_t ids[2];
     struct thread t[2];
-    struct stage s;
+    struct device_rank s;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     for (uintptr_t stream = 0; stream <= 2; stream++) {
         for (int i = 0; i < 2; i++) {
             t[i] = (struct thread){&s, (void *)stream, 0};
@@ -240,7 +217,7 @@ static int threads(symm_ctx *ctx, void *arg)
         CHECK_MESSAGE(!t[0].failed && !t[1].failed, "stream %d", (int)stream);
         CHECK_ZERO(check_places(&s, 1));
     }
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -248,10 +225,10 @@ static int threads(symm_ctx *ctx, void *arg)
 static int named(symm_ctx *ctx, void *arg)
 {
     void *streams[2];
-    struct stage s;
+    struct device_rank s;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     for (int i = 0; i < 2; i++)
         CHECK_OK(symm_stream_create(ctx, &streams[i]));
     for (int i = 0; i < 2; i++) {
@@ -267,7 +244,7 @@ static int named(symm_ctx *ctx, void *arg)
         CHECK_OK(symm_stream_synchronize(ctx, streams[i], SECONDS));
     for (int i = 0; i < 2; i++)
         symm_stream_destroy(ctx, streams[i]);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 

@@ -26,44 +26,7 @@
 static const size_t counts[] = {4, 100000, 300, 7, 60000};
 #define CALLS 5
 
-struct stage {
-    symm_ctx *ctx;
-    symm_team *team;
-    struct perf_gpu *gpu;
-    struct device_area in, out, heap;
-    void *streams[2];
-    int rank, n;
-};
-
-static int stage_open(struct stage *s, symm_ctx *ctx)
-{
-    memset(s, 0, sizeof(*s));
-    s->ctx = ctx;
-    s->team = symm_team_world(ctx);
-    s->rank = symm_team_rank(s->team);
-    s->n = symm_team_size(s->team);
-    s->gpu = device_open(ctx);
-    CHECK(s->gpu != NULL);
-    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, AREA));
-    CHECK_ZERO(device_area_open(&s->out, s->gpu, NULL, CALLS * AREA));
-    CHECK_ZERO(device_area_open(&s->heap, s->gpu, s->team, AREA));
-    CHECK_OK(symm_rendezvous(s->team));
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(symm_stream_create(ctx, &s->streams[i]));
-    return 0;
-}
-
-static void stage_close(struct stage *s)
-{
-    for (int i = 0; i < 2; i++)
-        symm_stream_destroy(s->ctx, s->streams[i]);
-    device_area_close(&s->in);
-    device_area_close(&s->out);
-    device_area_close(&s->heap);
-    perf_gpu_close(s->gpu);
-}
-
-static int fill(struct stage *s, float value)
+static int fill(struct device_rank *s, float value)
 {
     for (size_t i = 0; i < AREA / sizeof(float); i++)
         ((float *)(void *)s->in.host)[i] = value + (float)s->rank;
@@ -72,7 +35,7 @@ static int fill(struct stage *s, float value)
 }
 
 /* Call k of the round writes at place k of the output. */
-static symm_status call_one(struct stage *s, int k, symm_work **work)
+static symm_status call_one(struct device_rank *s, int k, symm_work **work)
 {
     symm_call call = {.size = sizeof(call), .site = "graph", .stream = s->streams[0]};
 
@@ -80,7 +43,7 @@ static symm_status call_one(struct stage *s, int k, symm_work **work)
                            counts[k], SYMM_FLOAT32, SYMM_SUM, &call, work);
 }
 
-static int check(struct stage *s, int first, int calls, float value)
+static int check(struct device_rank *s, int first, int calls, float value)
 {
     float sum = (float)s->n * value + (float)(s->n * (s->n - 1) / 2);
 
@@ -97,11 +60,11 @@ static int check(struct stage *s, int first, int calls, float value)
 
 static int replays(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     void *graph = NULL;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_rank_open(&s, ctx, AREA, CALLS * AREA, AREA, 2));
     CHECK_ZERO(fill(&s, 1));
     CHECK_OK(call_one(&s, 0, NULL)); /* not captured: the function is known */
     CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
@@ -122,19 +85,19 @@ static int replays(symm_ctx *ctx, void *arg)
         }
     }
     perf_gpu_graph_free(s.gpu, graph);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 static int captured_handles(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     symm_work *work = NULL, *eager = NULL;
     void *graph = NULL;
     bool done = false;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_rank_open(&s, ctx, AREA, CALLS * AREA, AREA, 2));
     CHECK_ZERO(fill(&s, 1));
     CHECK_OK(call_one(&s, 0, &eager));
     CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
@@ -155,19 +118,19 @@ static int captured_handles(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
     CHECK_ZERO(check(&s, 0, 3, 1));
     perf_gpu_graph_free(s.gpu, graph);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 /* A ring of puts in a graph, by kernel or by copy engine. */
 static int ring(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     symm_call call = {.size = sizeof(call), .site = "ring"};
     void *graph = NULL;
     int right, left;
 
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_rank_open(&s, ctx, AREA, CALLS * AREA, AREA, 2));
     right = (s.rank + 1) % s.n;
     left = (s.rank + s.n - 1) % s.n;
     call.stream = s.streams[0];
@@ -187,7 +150,7 @@ static int ring(symm_ctx *ctx, void *arg)
         CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
     }
     perf_gpu_graph_free(s.gpu, graph);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -197,12 +160,12 @@ static int ring(symm_ctx *ctx, void *arg)
  */
 static int alone(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     symm_call call = {
         .size = sizeof(call), .site = "alone", .algorithm = "copy_engine"};
     void *graph = NULL;
 
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(device_rank_open(&s, ctx, AREA, CALLS * AREA, AREA, 2));
     if (s.rank == 0) {
         ctx->timeout = 0.5; /* of what follows, not of the start */
         call.stream = s.streams[0];
@@ -219,7 +182,7 @@ static int alone(symm_ctx *ctx, void *arg)
         symm__sleep(0.3); /* rank 0 has queued its waits */
         raise(SIGKILL);
     }
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 

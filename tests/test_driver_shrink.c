@@ -16,7 +16,6 @@
 
 #include <cmocka.h>
 
-#define COUNT ((size_t)4000)
 #define RANKS 4 /* most */
 
 struct shared {
@@ -26,37 +25,6 @@ struct shared {
     double timeout;   /* of everything, if late */
     _Atomic int good; /* ranks whose new team has all but the victim */
 };
-
-static int sums(symm_team *team, struct perf_gpu *gpu, bool symmetric)
-{
-    struct device_area in, out;
-    int n = symm_team_size(team), me = symm_team_world_rank(team, symm_team_rank(team));
-    float wanted = 0;
-    for (int m = 0; m < n; m++)
-        wanted += (float)(symm_team_world_rank(team, m) + 1);
-    CHECK_ZERO(device_area_open(&in, gpu, symmetric ? team : NULL, COUNT * 4));
-    CHECK_ZERO(device_area_open(&out, gpu, symmetric ? team : NULL, COUNT * 4));
-    if (symmetric)
-        CHECK_OK(symm_rendezvous(team));
-    for (size_t i = 0; i < COUNT; i++)
-        ((float *)(void *)in.host)[i] = (float)(me + 1);
-    CHECK_ZERO(device_put(&in, 0, COUNT * 4));
-    for (int i = 0; i < 3; i++) {
-        symm_work *work = NULL;
-        CHECK_OK(symm_all_reduce(team, in.device, out.device, COUNT, SYMM_FLOAT32,
-                                 SYMM_SUM, NULL, &work));
-        CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
-        symm_work_release(work);
-    }
-    CHECK_ZERO(device_get(&out, 0, COUNT * 4));
-    for (size_t i = 0; i < COUNT; i++)
-        CHECK_MESSAGE(((float *)(void *)out.host)[i] == wanted,
-                      "element %zu: %g, not %g", i,
-                      (double)((float *)(void *)out.host)[i], (double)wanted);
-    device_area_close(&in);
-    device_area_close(&out);
-    return 0;
-}
 
 /* Calls whose kernels wait for the victim, until the team fails. */
 static int ruin(symm_team *team, struct perf_gpu *gpu, symm_status wanted)
@@ -86,7 +54,7 @@ static int body(symm_ctx *ctx, void *arg)
     int me = symm_team_rank(world), n = symm_team_size(world);
     CHECK(gpu != NULL);
     if (!s->late)
-        CHECK_ZERO(sums(world, gpu, true));
+        CHECK_ZERO(device_sums(world, gpu, true));
     CHECK_ZERO(harness_sync_wait(&s->sync, n));
     if (me == s->victim && !s->late)
         kill(getpid(), SIGKILL);
@@ -103,15 +71,15 @@ static int body(symm_ctx *ctx, void *arg)
         CHECK_STATUS(symm_team_shrink(world, &team), SYMM_ERR_TIMEOUT);
         CHECK_ERROR("too late");
     } else if (team && symm_team_size(team) == n - 1) {
-        CHECK_ZERO(sums(team, gpu, true));
-        CHECK_ZERO(sums(team, gpu, false));
+        CHECK_ZERO(device_sums(team, gpu, true));
+        CHECK_ZERO(device_sums(team, gpu, false));
         symm_status status = symm_team_shrink(team, &again);
         symm_team_destroy(team);
         if (s->late && status == SYMM_ERR_TIMEOUT) { /* more patience: see late_ranks */
             atomic_fetch_sub(&s->good, 1);
         } else {
             CHECK_STATUS(status, SYMM_OK);
-            CHECK_ZERO(sums(again, gpu, false));
+            CHECK_ZERO(device_sums(again, gpu, false));
             CHECK(symm_barrier(world, NULL, NULL) != SYMM_OK);
         }
     } else {

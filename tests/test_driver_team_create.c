@@ -19,65 +19,12 @@
 
 #include <cmocka.h>
 
-#define COUNT ((size_t)3000)
 #define RANKS 4 /* most */
 
 struct shared {
     struct harness_sync sync;
     double timeout;
 };
-
-static int sums(symm_team *team, struct perf_gpu *gpu, bool symmetric)
-{
-    struct device_area in, out;
-    int n = symm_team_size(team), me = symm_team_world_rank(team, symm_team_rank(team));
-    float wanted = 0;
-    for (int m = 0; m < n; m++)
-        wanted += (float)(symm_team_world_rank(team, m) + 1);
-    CHECK_ZERO(device_area_open(&in, gpu, symmetric ? team : NULL, COUNT * 4));
-    CHECK_ZERO(device_area_open(&out, gpu, symmetric ? team : NULL, COUNT * 4));
-    if (symmetric)
-        CHECK_OK(symm_rendezvous(team));
-    for (size_t i = 0; i < COUNT; i++)
-        ((float *)(void *)in.host)[i] = (float)(me + 1);
-    CHECK_ZERO(device_put(&in, 0, COUNT * 4));
-    for (int i = 0; i < 2; i++) {
-        symm_work *work = NULL;
-        CHECK_OK(symm_all_reduce(team, in.device, out.device, COUNT, SYMM_FLOAT32,
-                                 SYMM_SUM, NULL, &work));
-        CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
-        symm_work_release(work);
-    }
-    CHECK_ZERO(device_get(&out, 0, COUNT * 4));
-    for (size_t i = 0; i < COUNT; i++)
-        CHECK_MESSAGE(((float *)(void *)out.host)[i] == wanted,
-                      "element %zu: %g, not %g", i,
-                      (double)((float *)(void *)out.host)[i], (double)wanted);
-    device_area_close(&in);
-    device_area_close(&out);
-    return 0;
-}
-
-static bool lists(const int *ranks, int n, int rank)
-{
-    for (int i = 0; i < n; i++)
-        if (ranks[i] == rank)
-            return true;
-    return false;
-}
-
-static int random_list(uint64_t *seed, int of, int *ranks)
-{
-    int n = 1 + (int)(harness_random(seed) % (uint64_t)of);
-    for (int i = 0; i < of; i++)
-        ranks[i] = i;
-    for (int i = 0; i < n; i++) {
-        int k = i + (int)(harness_random(seed) % (uint64_t)(of - i)), kept = ranks[i];
-        ranks[i] = ranks[k];
-        ranks[k] = kept;
-    }
-    return n;
-}
 
 /* The last rank begins a collective of the world and makes no team until all have come. */
 static int body_lists(symm_ctx *ctx, void *arg)
@@ -92,21 +39,22 @@ static int body_lists(symm_ctx *ctx, void *arg)
     if (me == n - 1)
         CHECK_OK(symm_barrier(world, NULL, &work));
     for (int i = 0; i < (harness_env("SYMM_TEST_LONG", 0) ? 30 : 15); i++) {
-        int ranks[RANKS], size = random_list(&seed, n - 1 > 0 ? n - 1 : 1, ranks);
-        if (!lists(ranks, size, me))
+        int ranks[RANKS],
+            size = harness_random_list(&seed, n - 1 > 0 ? n - 1 : 1, ranks);
+        if (!harness_lists(ranks, size, me))
             continue;
         symm_team_destroy(last);
         last = team;
         CHECK_OK(symm_team_create(world, ranks, size, i % 2, &team));
         for (int m = 0; m < size; m++)
             CHECK(symm_team_world_rank(team, m) == ranks[m]);
-        CHECK_ZERO(sums(team, gpu, i % 5 == 0));
+        CHECK_ZERO(device_sums(team, gpu, i % 5 == 0));
     }
     if (me < n - 1)
         CHECK_OK(symm_barrier(world, NULL, &work));
     CHECK_OK(symm_work_synchronize(work, HARNESS_AMPLE));
     symm_work_release(work);
-    CHECK_ZERO(sums(world, gpu, false));
+    CHECK_ZERO(device_sums(world, gpu, false));
     symm_team_destroy(last);
     symm_team_destroy(team);
     perf_gpu_close(gpu);
@@ -124,9 +72,9 @@ static void *create_thread(void *arg)
     int n = symm_team_size(w->world), me = symm_team_rank(w->world);
     for (int i = 0; i < 10 && !w->failed; i++) {
         uint64_t seed = (uint64_t)(w->thread ? 9 - i : i);
-        int ranks[RANKS], size = random_list(&seed, n, ranks);
+        int ranks[RANKS], size = harness_random_list(&seed, n, ranks);
         symm_team *team = NULL;
-        if (lists(ranks, size, me))
+        if (harness_lists(ranks, size, me))
             w->failed =
                 symm_team_create(w->world, ranks, size, w->thread, &team) != SYMM_OK ||
                 symm_barrier(team, NULL, NULL) != SYMM_OK;
@@ -168,7 +116,7 @@ static int body_trouble(symm_ctx *ctx, void *arg)
     for (int i = 0; i < 20 && status == SYMM_ERR_TIMEOUT; i++)
         status = symm_team_create(world, ranks, n, 0, &team);
     CHECK_STATUS(status, SYMM_OK);
-    CHECK_ZERO(sums(team, gpu, false));
+    CHECK_ZERO(device_sums(team, gpu, false));
     CHECK_ZERO(harness_sync_wait(&s->sync, n));
     if (me == 0)
         kill(getpid(), SIGKILL);
@@ -177,7 +125,7 @@ static int body_trouble(symm_ctx *ctx, void *arg)
     symm_team_destroy(
         team); /* it fails by the death, and with it what follows on its stream */
     CHECK_OK(symm_team_create(world, ranks, n - 1, 0, &rest));
-    CHECK_ZERO(sums(rest, gpu, true));
+    CHECK_ZERO(device_sums(rest, gpu, true));
     CHECK_ZERO(harness_sync_wait(&s->sync, n - 1));
     symm_team_destroy(rest);
     perf_gpu_close(gpu);

@@ -27,7 +27,6 @@
 
 #define SECONDS HARNESS_AMPLE
 #define COUNT   ((size_t)256)
-#define STREAMS 32
 #define SHORT   0.25 /* a deadline that is to expire */
 
 enum end { DEADLINE, DEATH, FINALIZE, TEAM };
@@ -40,49 +39,11 @@ struct scene {
     int behind;
 };
 
-struct stage {
-    symm_ctx *ctx;
-    symm_team *team;
-    struct perf_gpu *gpu;
-    struct device_area in, out, heap; /* heap: symmetric */
-    void *streams[STREAMS];
-    int rank, n, count;
-};
-
-static int stage_open(struct stage *s, symm_ctx *ctx, int streams)
-{
-    memset(s, 0, sizeof(*s));
-    s->ctx = ctx;
-    s->team = symm_team_world(ctx);
-    s->rank = symm_team_rank(s->team);
-    s->n = symm_team_size(s->team);
-    s->count = streams;
-    s->gpu = device_open(ctx);
-    CHECK(s->gpu != NULL);
-    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, 65536));
-    CHECK_ZERO(device_area_open(&s->out, s->gpu, NULL, 65536));
-    CHECK_ZERO(device_area_open(&s->heap, s->gpu, s->team, 65536));
-    CHECK_OK(symm_rendezvous(s->team));
-    for (int i = 0; i < streams; i++)
-        CHECK_OK(symm_stream_create(ctx, &s->streams[i]));
-    return 0;
-}
-
-static void stage_close(struct stage *s)
-{
-    for (int i = 0; i < s->count; i++)
-        symm_stream_destroy(s->ctx, s->streams[i]);
-    device_area_close(&s->in);
-    device_area_close(&s->out);
-    device_area_close(&s->heap);
-    perf_gpu_close(s->gpu);
-}
-
 /* ---- After a failed wait -------------------------------------------------------- */
 
 enum { REDUCE, SCATTER, GATHER, EXCHANGE, BROADCAST, BARRIER, PUT, KINDS };
 
-static symm_status call_of(struct stage *s, int kind, const symm_call *call,
+static symm_status call_of(struct device_rank *s, int kind, const symm_call *call,
                            symm_work **work)
 {
     const void *in = s->in.device;
@@ -109,7 +70,7 @@ static symm_status call_of(struct stage *s, int kind, const symm_call *call,
 }
 
 /* Rank 0 queues several waits for one word on its first stream. No rank ends them. */
-static int wait_in_vain(struct stage *s, int waits, bool room)
+static int wait_in_vain(struct device_rank *s, int waits, bool room)
 {
     const symm_call call = {.size = sizeof(call),
                             .site = "vain",
@@ -128,12 +89,12 @@ static int wait_in_vain(struct stage *s, int waits, bool room)
 static int behind(symm_ctx *ctx, void *arg)
 {
     const struct scene *scene = arg;
-    struct stage s;
+    struct device_rank s;
     symm_call call = {.size = sizeof(call), .site = "behind", .timeout = SECONDS};
     symm_work *work = NULL, *beside = NULL;
     symm_status status;
 
-    CHECK_ZERO(stage_open(&s, ctx, 2));
+    CHECK_ZERO(device_rank_open(&s, ctx, 65536, 65536, 65536, 2));
     call.stream = s.streams[0];
     CHECK_OK(call_of(&s, REDUCE, &call, NULL)); /* the stream has its channel */
     call.stream = s.streams[1];
@@ -163,7 +124,7 @@ static int behind(symm_ctx *ctx, void *arg)
     }
     symm_work_release(work);
     symm_work_release(beside);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -171,13 +132,13 @@ static int behind(symm_ctx *ctx, void *arg)
  * nothing, so rank 1 does not take it for done. */
 static int replayed(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     symm_call call = {.size = sizeof(call), .site = "replayed", .timeout = SECONDS};
     symm_work *work = NULL;
     void *graph = NULL;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx, 1));
+    CHECK_ZERO(device_rank_open(&s, ctx, 65536, 65536, 65536, 1));
     call.stream = s.streams[0];
     CHECK_OK(call_of(&s, REDUCE, &call, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
@@ -198,7 +159,7 @@ static int replayed(symm_ctx *ctx, void *arg)
         CHECK_STATUS(symm_work_synchronize(work, SECONDS), SYMM_ERR_TIMEOUT);
         symm_work_release(work);
     }
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -207,13 +168,13 @@ static int replayed(symm_ctx *ctx, void *arg)
 static int crowd(symm_ctx *ctx, void *arg)
 {
     const struct scene *scene = arg;
-    struct stage s;
+    struct device_rank s;
     symm_team *team = NULL;
     symm_call call = {
         .size = sizeof(call), .site = "crowd", .algorithm = "copy_engine"};
     double begin;
 
-    CHECK_ZERO(stage_open(&s, ctx, scene->streams));
+    CHECK_ZERO(device_rank_open(&s, ctx, 65536, 65536, 65536, scene->streams));
     CHECK_OK(symm_team_split(s.team, 0, s.rank, &team));
     call.timeout = scene->end == DEADLINE ? SHORT : SECONDS;
     if (scene->end == TEAM || scene->end == FINALIZE)
@@ -231,7 +192,7 @@ static int crowd(symm_ctx *ctx, void *arg)
     begin = harness_now();
     if (s.rank == 0 && scene->end == FINALIZE) {
         symm_team_destroy(team); /* the streams' ends wait for the device, too */
-        stage_close(&s);
+        device_rank_close(&s);
         return 0;
     }
     if (s.rank == 0 && scene->end == TEAM) {
@@ -257,7 +218,7 @@ static int crowd(symm_ctx *ctx, void *arg)
     if (s.rank == 1)
         harness_sleep(SHORT); /* nor does its own end raise a signal */
     symm_team_destroy(team);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -265,11 +226,11 @@ static int crowd(symm_ctx *ctx, void *arg)
 static int many(symm_ctx *ctx, void *arg)
 {
     const struct scene *scene = arg;
-    struct stage s;
+    struct device_rank s;
     symm_call call = {.size = sizeof(call), .algorithm = "copy_engine"};
     int right, left;
 
-    CHECK_ZERO(stage_open(&s, ctx, scene->streams));
+    CHECK_ZERO(device_rank_open(&s, ctx, 65536, 65536, 65536, scene->streams));
     right = (s.rank + 1) % s.n;
     left = (s.rank + s.n - 1) % s.n;
     for (size_t i = 0; i < 65536 / sizeof(int); i++)
@@ -291,7 +252,7 @@ static int many(symm_ctx *ctx, void *arg)
         CHECK(((int *)(void *)s.heap.host)[i] == left * 100000 + i);
     CHECK_OK(symm_barrier(s.team, NULL, NULL)); /* read by all */
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 

@@ -26,44 +26,13 @@
 #define SECONDS HARNESS_AMPLE
 #define COUNT   ((size_t)256)
 
-struct stage {
-    symm_ctx *ctx;
-    symm_team *team;
-    struct perf_gpu *gpu;
-    struct device_area in, out, heap; /* heap: symmetric */
-    void *streams[2];
-    int rank, n;
-};
-
-static int stage_open(struct stage *s, symm_ctx *ctx)
+static int open_rank(struct device_rank *s, symm_ctx *ctx)
 {
-    memset(s, 0, sizeof(*s));
-    s->ctx = ctx;
-    s->team = symm_team_world(ctx);
-    s->rank = symm_team_rank(s->team);
-    s->n = symm_team_size(s->team);
-    s->gpu = device_open(ctx);
-    CHECK(s->gpu != NULL);
-    CHECK_ZERO(device_area_open(&s->in, s->gpu, NULL, 65536));
-    CHECK_ZERO(device_area_open(&s->out, s->gpu, NULL, 65536));
-    CHECK_ZERO(device_area_open(&s->heap, s->gpu, s->team, 65536));
-    CHECK_OK(symm_rendezvous(s->team));
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(symm_stream_create(ctx, &s->streams[i]));
+    CHECK_ZERO(device_rank_open(s, ctx, 65536, 65536, 65536, 2));
     for (size_t i = 0; i < COUNT; i++)
         ((int *)(void *)s->in.host)[i] = s->rank + 1;
     CHECK_ZERO(device_put(&s->in, 0, COUNT * sizeof(int)));
     return 0;
-}
-
-static void stage_close(struct stage *s)
-{
-    for (int i = 0; i < 2; i++)
-        symm_stream_destroy(s->ctx, s->streams[i]);
-    device_area_close(&s->in);
-    device_area_close(&s->out);
-    device_area_close(&s->heap);
-    perf_gpu_close(s->gpu);
 }
 
 static symm_status reduce(symm_team *team, const void *in, void *out, void *stream,
@@ -77,7 +46,7 @@ static symm_status reduce(symm_team *team, const void *in, void *out, void *stre
 /* fn of symm_work_then: another all_reduce over the first one's result. */
 static symm_status again(void *arg, void *stream)
 {
-    struct stage *s = arg;
+    struct device_rank *s = arg;
 
     return reduce(s->team, s->out.device, s->out.device, stream, NULL);
 }
@@ -94,7 +63,7 @@ static void count_up(void *arg)
     __atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
 }
 
-static int result_is(struct stage *s, int value)
+static int result_is(struct device_rank *s, int value)
 {
     CHECK_ZERO(device_get(&s->out, 0, COUNT * sizeof(int)));
     for (size_t i = 0; i < COUNT; i++)
@@ -103,7 +72,7 @@ static int result_is(struct stage *s, int value)
     return 0;
 }
 
-static int orders(struct stage *s)
+static int orders(struct device_rank *s)
 {
     int sum = s->n * (s->n + 1) / 2, called = 0;
     symm_work *work = NULL, *next = NULL, *last = NULL;
@@ -131,7 +100,7 @@ static int orders(struct stage *s)
 }
 
 /* More handles than result words; all released at the end, or while they run. */
-static int many(struct stage *s)
+static int many(struct device_rank *s)
 {
     static symm_work *works[HARNESS_MAX_RANKS][1100];
     symm_work **mine = works[s->rank];
@@ -150,7 +119,7 @@ static int many(struct stage *s)
 /* A handle keeps its outcome when its team goes; late: the others wait for rank 1 in their
  * kernels by then, and the team goes when that is over. Few elements: one block, which has
  * much time to say too early that it has ended. */
-static int outlive(struct stage *s, bool late)
+static int outlive(struct device_rank *s, bool late)
 {
     const struct timespec begin = {2, 0}, nap = {0, 300000000};
     symm_call call = {.size = sizeof(call), .site = "last", .stream = s->streams[0]};
@@ -179,10 +148,10 @@ static int outlive(struct stage *s, bool late)
 static int end_beside(symm_ctx *ctx, void *arg)
 {
     const struct timespec nap = {0, 300000000};
-    struct stage s;
+    struct device_rank s;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     for (int ahead = 0; ahead < s.n; ahead++) {
         symm_team *part = NULL;
 
@@ -198,17 +167,17 @@ static int end_beside(symm_ctx *ctx, void *arg)
             CHECK_OK(reduce(s.team, s.in.device, s.out.device, s.streams[0], NULL));
         CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
     }
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 static int handles(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     symm_work *left = NULL;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     CHECK_ZERO(orders(&s));
     CHECK_ZERO(many(&s));
     CHECK_ZERO(outlive(&s, false));
@@ -216,7 +185,7 @@ static int handles(symm_ctx *ctx, void *arg)
     CHECK_OK(reduce(s.team, s.in.device, s.out.device, NULL, &left));
     CHECK_OK(symm_work_synchronize(left, SECONDS));
     symm_work_release(left);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
@@ -228,7 +197,7 @@ static void wait_gate(void *gate)
 }
 
 /* 100 handles that are released while their stream still waits. */
-static int held_back(struct stage *s)
+static int held_back(struct device_rank *s)
 {
     atomic_int gate = 0;
 
@@ -251,11 +220,11 @@ static int cheap(symm_ctx *ctx, void *arg)
 {
     uint64_t least = UINT64_MAX;
     struct driver driver;
-    struct stage s;
+    struct device_rank s;
     int alive;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     CHECK_ZERO(driver_load(&driver));
     for (int i = 0; i < 100; i++) {
         uint64_t before = driver.calls(), now;
@@ -274,16 +243,16 @@ static int cheap(symm_ctx *ctx, void *arg)
         CHECK_ZERO(held_back(&s));
     CHECK_MESSAGE(driver.leaks(NULL) < alive + 50, "%d objects, then %d", alive,
                   driver.leaks(NULL));
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 struct visitor {
-    struct stage *stage;
+    struct device_rank *stage;
     int failed;
 };
 
-static int visit(struct stage *s)
+static int visit(struct device_rank *s)
 {
     void *const streams[] = {s->streams[0], s->streams[1], NULL};
     symm_work *work = NULL, *next = NULL;
@@ -310,23 +279,23 @@ static void *visiting(void *arg)
 /* A new thread has no context current. */
 static int contextless(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     struct visitor visitor = {&s, 1};
     pthread_t thread;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     CHECK(pthread_create(&thread, NULL, visiting, &visitor) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK_ZERO(visitor.failed);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 /* ---- One-sided ------------------------------------------------------------------------ */
 
 /* Around the ring, several times on the same signal: each waits for its left neighbour. */
-static int ring(struct stage *s, const char *algorithm)
+static int ring(struct device_rank *s, const char *algorithm)
 {
     int right = (s->rank + 1) % s->n, left = (s->rank + s->n - 1) % s->n;
     symm_call call = {.size = sizeof(call),
@@ -355,12 +324,12 @@ static int ring(struct stage *s, const char *algorithm)
 
 static int one_sided(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     symm_call call = {.size = sizeof(call), .site = "put"};
     symm_work *work = NULL;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     CHECK_ZERO(ring(&s, NULL));
     CHECK_OK(symm_barrier(s.team, NULL, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
@@ -376,20 +345,20 @@ static int one_sided(symm_ctx *ctx, void *arg)
     symm_work_release(work);
     CHECK_OK(symm_barrier(s.team, NULL, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 /* Nobody sends: the stream goes on after the deadline, and the team says why. */
 static int unmet(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     symm_call call = {.size = sizeof(call), .site = "unmet", .timeout = 0.2};
     symm_work *wait;
     symm_status status = SYMM_OK;
     double begin = harness_now();
 
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     call.algorithm = *(const bool *)arg ? "copy_engine" : NULL;
     call.stream = s.streams[0];
     if (s.rank == 0) {
@@ -410,11 +379,12 @@ static int unmet(symm_ctx *ctx, void *arg)
                   symm_last_error());
     CHECK_ERROR("signal 3");
     CHECK_ERROR("unmet");
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
-static symm_status reduce_ints(struct stage *s, const symm_call *call, symm_work **work)
+static symm_status reduce_ints(struct device_rank *s, const symm_call *call,
+                               symm_work **work)
 {
     return symm_all_reduce(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
                            SYMM_SUM, call, work);
@@ -426,14 +396,14 @@ static symm_status reduce_ints(struct stage *s, const symm_call *call, symm_work
  */
 static int doomed(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     const symm_call patient = {.size = sizeof(patient), .timeout = HARNESS_AMPLE};
     const symm_call wait = {.size = sizeof(wait), .timeout = 0.3};
     symm_work *beside, *behind;
     symm_call call = wait;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     if (s.rank == 0) {
         call.stream = s.streams[0];
         CHECK_OK(reduce_ints(&s, &patient, &beside));
@@ -448,19 +418,19 @@ static int doomed(symm_ctx *ctx, void *arg)
     while (symm_signal(s.team, 1 - s.rank, 4, NULL, NULL) ==
            SYMM_OK) /* until it has failed */
         harness_sleep(0.01);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 /* Who has done its part and left is not blamed for another's signal. */
 static int third(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     const symm_call call = {.size = sizeof(call), .site = "third", .timeout = 0.2};
     double begin = harness_now();
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     if (s.rank == 0) {
         while (__atomic_load_n(&symm__near_control(ctx, 2)->live, __ATOMIC_ACQUIRE) !=
                    SYMM_LIVE_FINISHED &&
@@ -473,19 +443,19 @@ static int third(symm_ctx *ctx, void *arg)
     }
     while (s.rank == 1 && symm_signal(s.team, 0, 4, NULL, NULL) == SYMM_OK)
         harness_sleep(0.01);
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 
 /* For ever is not at once. */
 static int endless(symm_ctx *ctx, void *arg)
 {
-    struct stage s;
+    struct device_rank s;
     symm_call call = {.size = sizeof(call), .timeout = INFINITY};
     symm_work *work;
 
     (void)arg;
-    CHECK_ZERO(stage_open(&s, ctx));
+    CHECK_ZERO(open_rank(&s, ctx));
     if (s.rank == 1)
         harness_sleep(1); /* rank 0 has looked at the clock twice meanwhile */
     CHECK_OK(reduce_ints(&s, &call, &work));
@@ -497,7 +467,7 @@ static int endless(symm_ctx *ctx, void *arg)
     CHECK_OK(s.rank == 1 ? symm_signal(s.team, 0, 3, &call, NULL)
                          : symm_signal_wait(s.team, 1, 3, &call, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
-    stage_close(&s);
+    device_rank_close(&s);
     return 0;
 }
 

@@ -21,27 +21,6 @@
 #define ALIVE  3
 #define SERIAL 1 /* key of calls that are made in one order */
 
-static bool lists(const int *ranks, int n, int rank)
-{
-    for (int i = 0; i < n; i++)
-        if (ranks[i] == rank)
-            return true;
-    return false;
-}
-
-static int random_list(uint64_t *seed, int of, int *ranks)
-{
-    int n = 1 + (int)(harness_random(seed) % (uint64_t)of);
-    for (int i = 0; i < of; i++)
-        ranks[i] = i;
-    for (int i = 0; i < n; i++) {
-        int k = i + (int)(harness_random(seed) % (uint64_t)(of - i)), kept = ranks[i];
-        ranks[i] = ranks[k];
-        ranks[k] = kept;
-    }
-    return n;
-}
-
 /* ---- Random lists -------------------------------------------------------------------- */
 
 struct kept {
@@ -60,10 +39,10 @@ static int body_random(symm_ctx *ctx, void *arg)
     uint64_t seed = s->seed;
     struct kept kept[ALIVE] = {{0}};
     for (int i = 0; i < creations; i++) {
-        int ranks[HARNESS_MAX_RANKS], size = random_list(&seed, n, ranks);
+        int ranks[HARNESS_MAX_RANKS], size = harness_random_list(&seed, n, ranks);
         int key = (int)(harness_random(&seed) % 3) - 1;
         struct kept *k = &kept[made % ALIVE];
-        if (!lists(ranks, size, me))
+        if (!harness_lists(ranks, size, me))
             continue;
         symm_team_destroy(k->team);
         CHECK_OK(symm_team_create(world, ranks, size, key, &k->team));
@@ -182,8 +161,9 @@ static int work_of(struct worker *w)
     }
     for (int i = 0; i < creations && w->thread < 2; i++) {
         uint64_t seed = 5 + (uint64_t)(w->thread == 0 ? i : creations - 1 - i);
-        int ranks[HARNESS_MAX_RANKS], size = random_list(&seed, w->ranks, ranks);
-        if (!lists(ranks, size, w->rank))
+        int ranks[HARNESS_MAX_RANKS],
+            size = harness_random_list(&seed, w->ranks, ranks);
+        if (!harness_lists(ranks, size, w->rank))
             continue;
         if (w->rank % 2 == 1 && i % 5 == 0)
             harness_sleep(1e-3 * w->thread);
