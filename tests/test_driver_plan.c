@@ -344,37 +344,13 @@ static void freed(void **state)
     unsetenv("SYMM_CHECK");
 }
 
-static void drop_put_barrier(symm_plan *plan)
-{
-    plan->ops[0].entry_barrier = false;
-}
-
-static int body_left_out(symm_ctx *ctx, void *arg)
-{
-    symm_team *team = symm_team_world(ctx);
-    const symm_call call = {.size = sizeof(call), .site = "hop0"};
-    symm_work *work;
-
-    (void)arg;
-    CHECK_OK(plan_run_load(team, "plan"));
-    CHECK_OK(symm_rendezvous(team));
-    if (symm_team_rank(team) == 0) {
-        CHECK_OK(symm_barrier(team, &call, &work));
-        CHECK_OK(symm_work_synchronize(work, 5));
-        symm_work_release(work);
-        CHECK_MESSAGE(strstr(symm_explain(team), "nothing ran"), "%s",
-                      symm_explain(team));
-    }
-    return 0;
-}
-
 static void put_barrier_left_out(void **state)
 {
     struct harness h = {
-        .ranks = 2, .body = body_left_out, .team_bytes = (size_t)128 << 20};
+        .ranks = 2, .body = plan_run_left_out, .team_bytes = (size_t)128 << 20};
 
     (void)state;
-    plan_run_write(plan_run_ring(2), NULL, "plan", drop_put_barrier);
+    plan_run_write_left_out();
     assert_int_equal(harness_run(&h), 0);
 }
 
