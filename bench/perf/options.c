@@ -14,6 +14,7 @@
 #define ONE(...) +1
 #define DTYPES   (0 SYMM_DTYPE_MAP(ONE))
 #define OPS      (0 SYMM_OP_MAP(ONE))
+#define HIDDEN   4096 /* unless --hidden is given */
 
 const char perf_usage[] =
     "usage: symm-perf OP [options]\n"
@@ -63,6 +64,7 @@ struct parser {
     char *error;
     size_t error_bytes;
     const struct args_option *rows; /* up to that without a name and a letter */
+    const char *dtypes, *quant;     /* of -d and --quant; NULL: not given */
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(struct parser *parser,
@@ -200,11 +202,14 @@ static int check_tune(struct parser *parser)
 }
 
 /* A row is the unit of all_reduce_norm's sizes. */
-static int check_norm(struct parser *parser, const char *quant)
+static int check_norm(struct parser *parser)
 {
     struct perf_options *options = parser->options;
-    const size_t row = options->hidden * symm_dtype_size(options->dtype);
+    const char *quant = parser->quant;
+    size_t row;
 
+    options->dtype = parser->dtypes ? options->dtype : SYMM_BFLOAT16;
+    row = options->hidden * symm_dtype_size(options->dtype);
     if (options->compare || options->table)
         return refuse(parser, "--compare and -o do not belong to 'symm-perf "
                               "all_reduce_norm'");
@@ -345,18 +350,43 @@ int perf_options_warmup(const struct perf_options *options, size_t bytes)
                : options->warmup;
 }
 
+/* What the table of options does not check. words: what follows the options. */
+static int check_all(struct parser *parser, int count, char **words)
+{
+    struct perf_options *options = parser->options;
+    const bool tunes = options->tune || options->regret;
+
+    options->dtype_given = parser->dtypes != NULL;
+    if ((parser->dtypes && parse_dtypes(parser, parser->dtypes)) ||
+        (options->table && !options->tune && parse_ops(parser, options->table)) ||
+        take_words(parser, count, words))
+        return 2;
+    if (options->kind == PERF_ALL_REDUCE_NORM && check_norm(parser))
+        return 2;
+    if (options->kind != PERF_ALL_REDUCE_NORM &&
+        (parser->quant || options->hidden != HIDDEN))
+        return refuse(parser, "--hidden and --quant belong to all_reduce_norm");
+    fill_defaults(options);
+    if (tunes && check_tune(parser))
+        return 2;
+    if (options->budget > 0 && !tunes)
+        return refuse(parser, "--budget belongs to --tune");
+    return check_together(parser);
+}
+
 int perf_options_parse(int argc, char **argv, struct perf_options *options, char *error,
                        size_t error_bytes)
 {
-    const char *dtypes = NULL, *quant = NULL;
+    struct parser parser = {
+        .options = options, .error = error, .error_bytes = error_bytes};
     bool no_pin = false;
-    int factor = 2, hidden = 4096;
+    int factor = 2, hidden = HIDDEN;
     struct args_option rows[] = {
         ARGS_ROW(NULL, 'b', ARGS_SIZE, &options->begin),
         ARGS_ROW(NULL, 'e', ARGS_SIZE, &options->end),
         ARGS_ROW(NULL, 'i', ARGS_SIZE, &options->step),
         ARGS_ROW(NULL, 'f', ARGS_INTEGER, &factor, .low = 2, .high = 1 << 20),
-        ARGS_ROW(NULL, 'd', ARGS_TEXT, &dtypes),
+        ARGS_ROW(NULL, 'd', ARGS_TEXT, &parser.dtypes),
         ARGS_ROW(NULL, 'o', ARGS_TEXT, &options->table),
         ARGS_ROW(NULL, 'n', ARGS_INTEGER, &options->iterations, .low = 1, .high = 1e8,
                  .words = "auto"),
@@ -382,7 +412,7 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
         ARGS_ROW("plan", 0, ARGS_TEXT, &options->plan),
         ARGS_ROW("hidden", 0, ARGS_INTEGER, &hidden, .low = 1,
                  .high = SYMM_NORM_MAX_HIDDEN),
-        ARGS_ROW("quant", 0, ARGS_TEXT, &quant),
+        ARGS_ROW("quant", 0, ARGS_TEXT, &parser.quant),
         ARGS_ROW("tune", 0, ARGS_FLAG, &options->tune),
         ARGS_ROW("regret", 0, ARGS_FLAG, &options->regret),
         ARGS_ROW("budget", 0, ARGS_NUMBER, &options->budget, .high = 86400,
@@ -391,8 +421,6 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
         ARGS_ROW("help", 'h', ARGS_STOP, &options->help),
         {0},
     };
-    struct parser parser = {
-        .options = options, .error = error, .error_bytes = error_bytes, .rows = rows};
 
     *options = (struct perf_options){.begin = 8,
                                      .end = SIZE_MAX, /* not given */
@@ -411,24 +439,6 @@ int perf_options_parse(int argc, char **argv, struct perf_options *options, char
     options->factor = (size_t)factor;
     options->hidden = (size_t)hidden;
     options->pin = !no_pin;
-    options->dtype_given = dtypes != NULL;
-    if (dtypes && parse_dtypes(&parser, dtypes))
-        return 2;
-    if (options->table && !options->tune && parse_ops(&parser, options->table))
-        return 2;
-    if (take_words(&parser, argc - word, argv + word))
-        return 2;
-    if (options->kind == PERF_ALL_REDUCE_NORM) {
-        options->dtype = dtypes ? options->dtype : SYMM_BFLOAT16;
-        if (check_norm(&parser, quant))
-            return 2;
-    } else if (quant || hidden != 4096) {
-        return refuse(&parser, "--hidden and --quant belong to all_reduce_norm");
-    }
-    fill_defaults(options);
-    if ((options->tune || options->regret) && check_tune(&parser))
-        return 2;
-    if (options->budget > 0 && !options->tune && !options->regret)
-        return refuse(&parser, "--budget belongs to --tune");
-    return check_together(&parser);
+    parser.rows = rows;
+    return check_all(&parser, argc - word, argv + word);
 }
