@@ -31,6 +31,18 @@ struct chooser {
     int count;
 };
 
+static struct chooser chooser_of(struct pool *pool, struct order *order,
+                                 const symm_plan_options *options)
+{
+    return (struct chooser){.pool = pool,
+                            .order = order,
+                            .program = order->program,
+                            .options = options,
+                            .costs =
+                                options->costs ? options->costs : &symm__costs_built_in,
+                            .forced = SYMM_ALGORITHM_COUNT};
+}
+
 static bool has_barriers(const struct chooser *chooser, const struct choice *choice,
                          int op)
 {
@@ -350,13 +362,7 @@ symm_status symm__plan_choose(struct pool *pool, struct order *order,
                               const symm_plan_options *options, struct choice **choices,
                               int *count, int *best)
 {
-    struct chooser chooser = {.pool = pool,
-                              .order = order,
-                              .program = order->program,
-                              .options = options,
-                              .costs = options->costs ? options->costs
-                                                      : &symm__costs_built_in,
-                              .forced = SYMM_ALGORITHM_COUNT};
+    struct chooser chooser = chooser_of(pool, order, options);
     symm_status status = SYMM_OK;
 
     if (options->algorithm)
@@ -381,15 +387,9 @@ symm_status symm__plan_complete(struct pool *pool, struct order *order,
                                 const symm_plan_options *options, struct choice *choice,
                                 struct lifetimes *lives)
 {
-    struct chooser chooser = {.pool = pool,
-                              .order = order,
-                              .program = order->program,
-                              .options = options,
-                              .costs = options->costs ? options->costs
-                                                      : &symm__costs_built_in};
-    symm_status status;
+    struct chooser chooser = chooser_of(pool, order, options);
+    symm_status status = close_choice(&chooser, choice);
 
-    status = close_choice(&chooser, choice);
     if (status == SYMM_OK)
         status = symm__lifetimes_make(lives, order);
     if (status != SYMM_OK)
