@@ -53,7 +53,7 @@ symm_status symm_stream_create(symm_ctx *ctx, void **stream)
     if (status != SYMM_OK)
         return status;
     if (!stream)
-        return symm__fail(SYMM_ERR_INVALID, "symm_stream_create: stream is NULL");
+        return symm__fail_null("symm_stream_create", "stream");
     pthread_mutex_lock(&ctx->lock);
     while (at < SYMM_MAX_STREAMS && ctx->streams[at])
         at++;
@@ -128,7 +128,7 @@ symm_status symm_stream_call(symm_ctx *ctx, void *stream, void (*fn)(void *arg),
     if (status != SYMM_OK)
         return status;
     if (!fn)
-        return symm__fail(SYMM_ERR_INVALID, "symm_stream_call: fn is NULL");
+        return symm__fail_null("symm_stream_call", "fn");
     if (ctx->device_ops)
         return ctx->device_ops->stream_call(ctx, stream, fn, arg);
     call = malloc(sizeof(*call));

@@ -375,7 +375,7 @@ symm_status symm_work_wait(symm_work *work, void *stream)
     bool over;
 
     if (!work)
-        return symm__fail(SYMM_ERR_INVALID, "symm_work_wait: work is NULL");
+        return symm__fail_null("symm_work_wait", "work");
     status = check(work, "symm_work_wait", &over);
     if (status == SYMM_OK && over) /* nothing is left to wait for */
         return symm_work_query(work, &over);

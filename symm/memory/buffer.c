@@ -252,7 +252,7 @@ symm_status symm_empty_strided_p2p(symm_team *team, int ndim, const int64_t *sha
     if (status != SYMM_OK)
         return status;
     if (!buffer)
-        return symm__fail(SYMM_ERR_INVALID, "symm_empty_strided_p2p: buffer is NULL");
+        return symm__fail_null("symm_empty_strided_p2p", "buffer");
     pthread_mutex_lock(&team->ctx->lock);
     status = take(team, ndim, shape, stride, dtype, alloc_id, buffer);
     pthread_mutex_unlock(&team->ctx->lock);

@@ -187,7 +187,7 @@ symm_status symm_team_split(symm_team *parent, int color, int key, symm_team **t
     if (status != SYMM_OK)
         return status;
     if (!team)
-        return symm__fail(SYMM_ERR_INVALID, "symm_team_split: team is NULL");
+        return symm__fail_null("symm_team_split", "team");
     pthread_mutex_lock(&parent->ctx->lock);
     status = split(parent, color, key, team);
     if (status == SYMM_OK && symm__is_recorded(parent->ctx))

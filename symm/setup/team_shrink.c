@@ -551,7 +551,7 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
     if (status != SYMM_OK)
         return status;
     if (!survivors)
-        return symm__fail(SYMM_ERR_INVALID, "symm_team_shrink: survivors is NULL");
+        return symm__fail_null("symm_team_shrink", "survivors");
     pthread_mutex_lock(&team->ctx->lock);
     status = symm__survivors_begin(team);
     if (status == SYMM_OK)
