@@ -292,8 +292,7 @@ static symm_status check_write(const symm_program *program, const int *constants
         program,
         "ops[%d] (%s%s%.60s): found a write to \"%.60s\", allowed: none, since ops[%d] "
         "(all_reduce_norm %.60s) declares it constant and may read it before this "
-        "write "
-        "is over; leave out `constant` there",
+        "write is over; leave out `constant` there",
         op, symm_program_kind_name(writer->kind), writer->site ? " " : "",
         writer->site ? writer->site : "", program->buffers[buffer].name, norm,
         program->ops[norm].site);

@@ -233,13 +233,11 @@ static symm_status translate(const char *what, const struct transfer *t,
     if (symm__registered_peer(t->team, own, t->bytes, t->peer, theirs))
         return SYMM_OK;
     if (!symm__team_symmetric(team, own, t->bytes, &offset))
-        return symm__fail(
-            SYMM_ERR_INVALID,
-            "%s: [%p, +%zu) is not symmetric memory that this team's ranks have "
-            "mapped; "
-            "give this rank's own address of a buffer that symm_rendezvous has "
-            "covered",
-            what, own, t->bytes);
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: [%p, +%zu) is not symmetric memory that this team's "
+                          "ranks have mapped; give this rank's own address of a buffer "
+                          "that symm_rendezvous has covered",
+                          what, own, t->bytes);
     *theirs = symm__heap_base(team->ctx, team->world_rank[t->peer]) + offset;
     return SYMM_OK;
 }

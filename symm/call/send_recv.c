@@ -469,8 +469,7 @@ static symm_status choose(const char *what, const symm_team *team,
         return symm__fail(
             SYMM_ERR_UNSUPPORTED,
             "%s needs an engine (NCCL or MPI) here, which this team does not have "
-            "(%s); "
-            "symm_put_signal and symm_signal_wait do it over symmetric memory",
+            "(%s); symm_put_signal and symm_signal_wait do it over symmetric memory",
             what,
             team->ctx->engine && *team->ctx->engine->why ? team->ctx->engine->why
                                                          : "see SYMM_ENGINE");

@@ -454,15 +454,13 @@ static symm_status busy(const symm_team *team, const void *stream, int named)
                           named, symm__cuda_stream_text(stream, own, sizeof(own)),
                           team->ctx->rank);
     streams_text(team, text, sizeof(text));
-    return symm__fail(
-        SYMM_ERR_BUSY,
-        "all %d channels of the team are in use by streams with calls that run, or "
-        "that "
-        "a graph holds, or that a peer has not made yet: none is left for %s of rank "
-        "%d "
-        "(its streams with channels: %s); wait for one, or split a team for the others",
-        SYMM_CHANNELS, symm__cuda_stream_text(stream, own, sizeof(own)),
-        team->ctx->rank, text);
+    return symm__fail(SYMM_ERR_BUSY,
+                      "all %d channels of the team are in use by streams with calls "
+                      "that run, or that a graph holds, or that a peer has not made "
+                      "yet: none is left for %s of rank %d (its streams with channels: "
+                      "%s); wait for one, or split a team for the others",
+                      SYMM_CHANNELS, symm__cuda_stream_text(stream, own, sizeof(own)),
+                      team->ctx->rank, text);
 }
 
 /* Gives the channel to the stream. The map of keys must have room for the stream that loses the

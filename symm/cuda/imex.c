@@ -32,12 +32,10 @@ const char *symm__imex_missing(const char *folder, char *text, size_t bytes)
             "container that device",
             folder, closed);
     else
-        snprintf(
-            text, bytes,
-            "there is no IMEX channel in %.60s: make one (nvidia-modprobe -c 0 -s, or "
-            "the module's NVreg_CreateImexChannel0=1), give it to the container, and "
-            "run "
-            "nvidia-imex on all hosts of the NVLink domain",
-            folder);
+        snprintf(text, bytes,
+                 "there is no IMEX channel in %.60s: make one (nvidia-modprobe -c 0 "
+                 "-s, or the module's NVreg_CreateImexChannel0=1), give it to the "
+                 "container, and run nvidia-imex on all hosts of the NVLink domain",
+                 folder);
     return text;
 }

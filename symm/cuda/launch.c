@@ -86,12 +86,11 @@ static symm_status judge_pointer(symm_team *team, const char *what, const char *
                 "is memory of the host that device %d of rank %d cannot "
                 "reach; give fewer elements, or more memory",
                 what, which, ptr, bytes, ordinal, team->ctx->rank);
-        return symm__fail(
-            SYMM_ERR_INVALID,
-            "%s: `%s` [%p, +%zu) is memory of the host that device %d of rank %d "
-            "cannot "
-            "reach; give device memory, or pin it (cudaHostAlloc, cudaHostRegister)",
-            what, which, ptr, bytes, ordinal, team->ctx->rank);
+        return symm__fail(SYMM_ERR_INVALID,
+                          "%s: `%s` [%p, +%zu) is memory of the host that device %d of "
+                          "rank %d cannot reach; give device memory, or pin it "
+                          "(cudaHostAlloc, cudaHostRegister)",
+                          what, which, ptr, bytes, ordinal, team->ctx->rank);
     }
     if (type == CU_MEMORYTYPE_HOST &&
         (!attribute(driver, &seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at) ||

@@ -69,8 +69,7 @@ symm_status symm__cuda_stream_admit(symm_ctx *ctx, void *stream)
         SYMM_ERR_UNSUPPORTED,
         "%s of rank %d has %d multiprocessors (its green context), but grids of calls "
         "are made for %d, the fewest of any rank at symm_init; set SYMM_PROCESSORS=%d, "
-        "or "
-        "make that context current for symm_init",
+        "or make that context current for symm_init",
         symm__cuda_stream_text(stream, name, sizeof(name)), ctx->rank, has,
         ctx->processors, has);
 }

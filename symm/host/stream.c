@@ -144,12 +144,11 @@ symm_status symm__queue_synchronize(struct symm_backend *backend,
     target -= stream->count_run;
     pthread_mutex_unlock(&stream->lock);
     if (status != SYMM_OK)
-        return symm__fail(
-            status,
-            "symm_stream_synchronize: stream %p of rank %d still has %llu call%s to "
-            "run "
-            "after %g s; symm-top shows for whom they wait; else give a longer timeout",
-            (void *)stream, rank, (unsigned long long)target, target == 1 ? "" : "s",
-            seconds);
+        return symm__fail(status,
+                          "symm_stream_synchronize: stream %p of rank %d still has "
+                          "%llu call%s to run after %g s; symm-top shows for whom they "
+                          "wait; else give a longer timeout",
+                          (void *)stream, rank, (unsigned long long)target,
+                          target == 1 ? "" : "s", seconds);
     return SYMM_OK;
 }

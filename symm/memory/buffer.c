@@ -168,8 +168,7 @@ static symm_status place_planned(symm_team *team, const symm_plan_buffer *place,
         return symm__fail(
             SYMM_ERR_MISMATCH,
             "alloc_id %llu asks for %zu bytes of %s, and plan '%s' has %zu bytes for "
-            "it "
-            "(buffer '%s'); make the plan of this program again, or use an alloc_id "
+            "it (buffer '%s'); make the plan of this program again, or use an alloc_id "
             "that the plan does not name",
             (unsigned long long)buffer->alloc_id, buffer->bytes,
             symm_dtype_name(buffer->dtype), team->plan->path, place->bytes,

@@ -304,8 +304,7 @@ static symm_status name_difference(const symm_team *team,
             return symm__fail(
                 SYMM_ERR_MISMATCH,
                 "rendezvous of %s: entry %zu differs: rank %d has %s, rank %d has %s; "
-                "make "
-                "the same allocations and frees in the same order on all ranks",
+                "make the same allocations and frees in the same order on all ranks",
                 symm__team_name(team, name, sizeof(name)), index, team->world_rank[m],
                 entry_text(entry_at(&messages[m], index), theirs, sizeof(theirs)),
                 team->world_rank[norm],

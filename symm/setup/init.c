@@ -131,11 +131,10 @@ static symm_status bootstrap_hosts(symm_ctx *ctx, const struct symm_bootstrap_ru
         return symm__bootstrap_given(run, &bootstrap, peer_fd);
     return symm__fail(
         SYMM_ERR_UNSUPPORTED,
-        "the job has %d ranks of which %d are on this host, and no way for "
-        "ranks of several hosts to connect: set SYMM_BOOTSTRAP_PORT to a free port of "
-        "rank 0's host and SYMM_JOB_SECRET on all ranks, or start it by symmrun "
-        "--nnodes, "
-        "or by mpirun with SYMM_ENGINE=mpi, or set symm_config.bootstrap",
+        "the job has %d ranks of which %d are on this host, and no way for ranks of "
+        "several hosts to connect: set SYMM_BOOTSTRAP_PORT to a free port of rank 0's "
+        "host and SYMM_JOB_SECRET on all ranks, or start it by symmrun --nnodes, or by "
+        "mpirun with SYMM_ENGINE=mpi, or set symm_config.bootstrap",
         ctx->job.size, ctx->job.local_size);
 }
 

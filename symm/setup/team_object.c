@@ -313,13 +313,11 @@ static symm_status open_node(symm_team *team, double timeout)
     status = find_slot(team, timeout, status, &slot);
     if (status == SYMM_OK &&
         slot == SYMM_MAX_TEAMS) /* the same on all in this domain */
-        status = symm__fail(
-            SYMM_ERR_NOMEM,
-            "no slot with an address range of %zu bytes is free on host %s for the "
-            "part "
-            "of a team that is there; destroy teams, or lower SYMM_TEAM_BYTES or raise "
-            "SYMM_HEAP_BYTES",
-            ctx->team_bytes, symm__host_of_rank(ctx, ctx->rank));
+        status = symm__fail(SYMM_ERR_NOMEM,
+                            "no slot with an address range of %zu bytes is free on "
+                            "host %s for the part of a team that is there; destroy "
+                            "teams, or lower SYMM_TEAM_BYTES or raise SYMM_HEAP_BYTES",
+                            ctx->team_bytes, symm__host_of_rank(ctx, ctx->rank));
     if (status == SYMM_OK) {
         node->inner = true;
         for (int p = 0; p < team->local_size; p++)
