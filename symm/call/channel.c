@@ -204,16 +204,6 @@ void symm__channel_forget(symm_ctx *ctx, const void *stream)
     }
 }
 
-symm_status symm__timeout_check(double seconds)
-{
-    if (seconds >= 0) /* a NaN is not */
-        return SYMM_OK;
-    return symm__fail(SYMM_ERR_INVALID,
-                      "symm_call.timeout is %g; it is a number of seconds, 0 for the "
-                      "context's",
-                      seconds);
-}
-
 symm_status symm__call_copy(const symm_call *given, symm_call *call)
 {
     symm_status status = symm__struct_take("symm_call", given, call, sizeof(*call));
@@ -224,7 +214,12 @@ symm_status symm__call_copy(const symm_call *given, symm_call *call)
                           call->channel, SYMM_CHANNELS);
     if (status == SYMM_OK)
         status = symm__numerics_check(call->numerics);
-    return status == SYMM_OK ? symm__timeout_check(call->timeout) : status;
+    if (status == SYMM_OK && !(call->timeout >= 0)) /* a NaN is not, either */
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_call.timeout is %g; it is a number of seconds, 0 for "
+                          "the context's",
+                          call->timeout);
+    return status;
 }
 
 void symm__channel_init(struct symm_team_channel *channel)

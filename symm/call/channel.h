@@ -39,7 +39,6 @@ void symm__stream_leave(symm_team *team, const void *stream);
 /* Host: enter and leave for what runs on the NULL stream without a channel. */
 symm_status symm__default_enter(symm_ctx *ctx) SYMM_MUST_CHECK;
 void symm__default_leave(symm_ctx *ctx);
-symm_status symm__timeout_check(double seconds) SYMM_MUST_CHECK;
 /* Checks and copies a symm_call that may be shorter or longer than this library's. */
 symm_status symm__call_copy(const symm_call *given, symm_call *call) SYMM_MUST_CHECK;
 

@@ -114,7 +114,8 @@ struct symm_cuda_launcher *symm__cuda_work_launcher(const struct symm_cuda_work 
     return __atomic_load_n(&work->launcher, __ATOMIC_ACQUIRE);
 }
 
-struct symm_cuda_launcher *symm__cuda_work_hold(struct symm_cuda_work *work)
+/* The same. If not NULL, event and team stay until drop. No thread may hold two. */
+static struct symm_cuda_launcher *hold(struct symm_cuda_work *work)
 {
     struct symm_cuda_launcher *launcher = symm__cuda_work_launcher(work);
 
@@ -127,7 +128,7 @@ struct symm_cuda_launcher *symm__cuda_work_hold(struct symm_cuda_work *work)
     return NULL;
 }
 
-void symm__cuda_work_drop(struct symm_cuda_launcher *launcher)
+static void drop(struct symm_cuda_launcher *launcher)
 {
     pthread_rwlock_unlock(&launcher->handles);
 }
@@ -221,9 +222,9 @@ symm_status symm__cuda_work_poll(struct symm_cuda_work *work, bool *done)
     symm_status status = SYMM_OK;
 
     *done = is_done(work);
-    if (!*done && (launcher = symm__cuda_work_hold(work))) {
+    if (!*done && (launcher = hold(work))) {
         status = poll_held(launcher, work, done);
-        symm__cuda_work_drop(launcher);
+        drop(launcher);
     } else {
         *done = true; /* at the latest by its team's end */
     }
@@ -317,7 +318,7 @@ static symm_status order(struct symm_cuda_work *work, CUstream stream)
 
     if (is_done(work))
         return SYMM_OK;
-    launcher = symm__cuda_work_hold(work);
+    launcher = hold(work);
     if (!launcher) /* its team is gone */
         return work->captured ? symm__cuda_work_refuse_captured("symm_work_wait")
                               : SYMM_OK;
@@ -327,7 +328,7 @@ static symm_status order(struct symm_cuda_work *work, CUstream stream)
         "cuStreamWaitEvent", "ordering stream %p after a call on stream %p%s",
         (void *)stream, (void *)work->stream,
         work->captured ? ", which was captured" : "");
-    symm__cuda_work_drop(launcher);
+    drop(launcher);
     return status;
 }
 
@@ -376,13 +377,13 @@ static symm_status follow_held(struct symm_cuda_launcher *launcher,
 
 static symm_status follow(struct symm_cuda_work *before, void *stream, symm_work **next)
 {
-    struct symm_cuda_launcher *launcher = symm__cuda_work_hold(before);
+    struct symm_cuda_launcher *launcher = hold(before);
     symm_status status;
 
     if (!launcher)
         return concluded(before->head.ctx, SYMM_OK, next);
     status = follow_held(launcher, before, stream, next);
-    symm__cuda_work_drop(launcher);
+    drop(launcher);
     return status;
 }
 

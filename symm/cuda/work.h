@@ -7,7 +7,7 @@
  * A handle outlives its team. The team's end completes it, takes its event and team away, and at
  * last sets `launcher` to NULL: then its owner alone has it, and frees it without a lock. Another
  * thread may be inside a function of the handle meanwhile: it uses event and team between
- * symm__cuda_work_hold and _drop, and looks at `launcher` again when it has taken a lock.
+ * hold and drop of work.c, and looks at `launcher` again when it has taken a lock.
  */
 #ifndef SYMM_CUDA_WORK_H
 #define SYMM_CUDA_WORK_H
@@ -72,9 +72,6 @@ void symm__cuda_work_detach(struct symm_cuda_work *work);
 
 /* Where the handle belongs; NULL: to its owner alone. */
 struct symm_cuda_launcher *symm__cuda_work_launcher(const struct symm_cuda_work *work);
-/* The same. If not NULL, event and team stay until symm__cuda_work_drop. No thread may hold two. */
-struct symm_cuda_launcher *symm__cuda_work_hold(struct symm_cuda_work *work);
-void symm__cuda_work_drop(struct symm_cuda_launcher *launcher);
 /* Polls once; *done is valid on error, too. */
 symm_status symm__cuda_work_poll(struct symm_cuda_work *work, bool *done);
 /* What the kernel has written of a failure; 0: nothing, or the handle has no word. */

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-bool symm__interface_fits(const char *list, const char *name)
+/* Does the interface fit the list? */
+static bool fits(const char *list, const char *name)
 {
     bool but = *list == '^', whole, found = false;
 
@@ -69,7 +70,7 @@ bool symm__interface_address(const char *list, struct symm_address *address,
 
         if (value > 0)
             add_name(names, names_bytes, at->ifa_name);
-        if (value <= best || !symm__interface_fits(list, at->ifa_name))
+        if (value <= best || !fits(list, at->ifa_name))
             continue;
         best = value;
         *address = (struct symm_address){.bytes = at->ifa_addr->sa_family == AF_INET

@@ -12,8 +12,6 @@
 
 #include "net/address.h"
 
-/* Does the interface fit the list? */
-bool symm__interface_fits(const char *list, const char *name);
 /*
  * The address of the first interface that is up and fits: IPv4 before IPv6, and no loopback unless
  * it is the only one. Port 0. False: none; `names` gets those that are up.

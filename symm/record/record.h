@@ -150,7 +150,6 @@ void symm__record_reached(const symm_buffer *buffer);
  * exhausted, which is noted. */
 bool symm__record_grow(struct symm_recorder *recorder, void **list, size_t count,
                        size_t *room, size_t bytes);
-void symm__record_exhausted(struct symm_recorder *recorder);
 int symm__record_stream(struct symm_recorder *recorder, const void *stream);
 int32_t symm__record_site(struct symm_recorder *recorder, const char *site);
 /* The first live buffer that holds a byte of [ptr, ptr + bytes), or ptr itself if bytes is

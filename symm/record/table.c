@@ -15,7 +15,7 @@
 #include "record/record.h"
 #include "util/hash.h"
 
-void symm__record_exhausted(struct symm_recorder *recorder)
+static void exhausted(struct symm_recorder *recorder)
 {
     symm__record_trouble(recorder, "memory was exhausted while it was recorded");
 }
@@ -30,7 +30,7 @@ bool symm__record_grow(struct symm_recorder *recorder, void **list, size_t count
         return true;
     grown = realloc(*list, more * bytes);
     if (!grown) {
-        symm__record_exhausted(recorder);
+        exhausted(recorder);
         return false;
     }
     *list = grown;
@@ -136,7 +136,7 @@ static bool grow_slots(struct symm_recorder *recorder)
         return true;
     slots = malloc(count * sizeof(*slots));
     if (!slots) {
-        symm__record_exhausted(recorder);
+        exhausted(recorder);
         return false;
     }
     memset(slots, 0xff, count * sizeof(*slots)); /* -1 */
@@ -163,7 +163,7 @@ int32_t symm__record_site(struct symm_recorder *recorder, const char *site)
                                     (size_t)recorder->site_count, &recorder->site_room,
                                     sizeof(*recorder->sites))) {
         free(copy);
-        symm__record_exhausted(recorder);
+        exhausted(recorder);
         return -1;
     }
     recorder->sites[recorder->site_count] = copy;
