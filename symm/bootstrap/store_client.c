@@ -37,7 +37,7 @@ struct session {
     void *reply; /* size x max(bytes, 1) bytes; owned */
     int fd;
     symm_status status;
-    struct symm_store_handshake mine, theirs; /* theirs: set by greet */
+    struct symm_store_handshake mine, theirs; /* theirs: set by shake_hands */
 };
 
 static bool failed(struct session *session, symm_status why)
@@ -175,7 +175,7 @@ static symm_status no_store(const struct symm_store_exchange *exchange)
         exchange->rank, exchange->address);
 }
 
-static bool greet(struct session *session)
+static bool shake_hands(struct session *session)
 {
     const struct symm_store_handshake *mine = &session->mine,
                                       *theirs = &session->theirs;
@@ -266,7 +266,7 @@ static bool read_reply(struct session *session)
 
 static bool talk(struct session *session)
 {
-    return greet(session) && send_request(session) && read_reply(session);
+    return shake_hands(session) && send_request(session) && read_reply(session);
 }
 
 static bool attempt(struct session *session)

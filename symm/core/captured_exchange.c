@@ -65,18 +65,19 @@ static uint64_t number_runs(struct symm_capture *capture)
     return count;
 }
 
-static bool is_untold(const symm_team *team, const struct symm_captured *call)
+static bool is_unreported(const symm_team *team, const struct symm_captured *call)
 {
-    return call->state == SYMM_CAPTURED_READY && call->told != SYMM_CAPTURED_TOLD &&
+    return call->state == SYMM_CAPTURED_READY &&
+           call->reported != SYMM_CAPTURED_REPORTED &&
            (call->released >> team->rank & 1);
 }
 
-static uint64_t count_untold(const symm_team *team)
+static uint64_t count_unreported(const symm_team *team)
 {
     uint64_t count = 0;
 
     for (size_t i = 0; i < team->capture->first; i++)
-        count += is_untold(team, &team->capture->calls[i]);
+        count += is_unreported(team, &team->capture->calls[i]);
     return count;
 }
 
@@ -124,9 +125,9 @@ static void pack(symm_team *team, const struct wire_head *head, char *bytes, int
             if (r->index == n)
                 pack_run(team, r, &runs[n], fds, fds_count);
     for (size_t i = 0; i < capture->first; i++)
-        if (is_untold(team, &capture->calls[i])) {
+        if (is_unreported(team, &capture->calls[i])) {
             *released++ = capture->calls[i].key;
-            capture->calls[i].told = SYMM_CAPTURED_SENT;
+            capture->calls[i].reported = SYMM_CAPTURED_SENT;
         }
 }
 
@@ -134,7 +135,7 @@ static struct wire_head head_of(symm_team *team, const char *why)
 {
     struct symm_capture *capture = team->capture;
     struct wire_head head = {.bracket = capture->bracket,
-                             .released = count_untold(team)};
+                             .released = count_unreported(team)};
 
     if (why) {
         head.abandoned = 1;
@@ -598,8 +599,8 @@ symm_status symm__captured_ready(symm_team *team,
             status = take_released(team, m, &view, ended);
     }
     for (size_t i = 0; i < capture->first; i++)
-        if (capture->calls[i].told == SYMM_CAPTURED_SENT) {
-            capture->calls[i].told = SYMM_CAPTURED_TOLD;
+        if (capture->calls[i].reported == SYMM_CAPTURED_SENT) {
+            capture->calls[i].reported = SYMM_CAPTURED_REPORTED;
             *ended = true;
         }
     message_done(team);
@@ -621,8 +622,8 @@ void symm__captured_fail(symm_team *team)
             symm__captured_place_end(&call->place[a]);
     }
     for (size_t i = 0; i < capture->first; i++)
-        if (capture->calls[i].told == SYMM_CAPTURED_SENT)
-            capture->calls[i].told = SYMM_CAPTURED_UNTOLD;
+        if (capture->calls[i].reported == SYMM_CAPTURED_SENT)
+            capture->calls[i].reported = SYMM_CAPTURED_UNREPORTED;
     message_done(team);
     pthread_mutex_unlock(&capture->lock);
 }

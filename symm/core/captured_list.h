@@ -32,19 +32,19 @@ enum symm_captured_state {
 };
 
 /* Whether the members know that this rank has released the call. */
-enum symm_captured_told {
-    SYMM_CAPTURED_UNTOLD,
+enum symm_captured_report {
+    SYMM_CAPTURED_UNREPORTED,
     SYMM_CAPTURED_SENT,
-    SYMM_CAPTURED_TOLD
+    SYMM_CAPTURED_REPORTED
 };
 
 struct symm_captured {
     struct symm_captured_site site;
     uint64_t key;
     enum symm_captured_state state;
-    uint32_t released;            /* by these members, a bit each */
-    enum symm_captured_told told; /* that this rank has released it */
-    const void *gone;             /* what this rank released */
+    uint32_t released;                  /* by these members, a bit each */
+    enum symm_captured_report reported; /* that this rank has released it */
+    const void *gone;                   /* what this rank released */
     size_t gone_bytes;
     struct symm_captured_place place[SYMM_CAPTURED_ARRAYS];
 };

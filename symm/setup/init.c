@@ -46,7 +46,7 @@
 #include "util/options.h"
 #include "util/status.h"
 
-#define TELL_SECONDS                                                                   \
+#define REPORT_SECONDS                                                                 \
     1.0 /* for the ranks of a host to tell the other hosts of a failure */
 
 static symm_status use_backend(symm_ctx *ctx, const struct symm_backend_ops *ops,
@@ -374,8 +374,8 @@ static bool link_finished(void *arg, int rank)
  * The first exchange of all ranks. `mine`: the outcome of the local steps before it. *adopted:
  * the outcome of mapping the peers' pages here, which the next exchange reports.
  */
-static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
-                         symm_status *adopted)
+static symm_status exchange_handshakes(symm_ctx *ctx, symm_status mine, double timeout,
+                                       symm_status *adopted)
 {
     struct symm_oob_message *messages = ctx->room.messages;
     struct symm_handshake handshake = symm__handshake(ctx);
@@ -406,7 +406,7 @@ static symm_status greet(symm_ctx *ctx, symm_status mine, double timeout,
     status = symm__control_exchange(ctx, 0, exchange.what, &exchange, messages);
     if (near &&
         ctx->local[0] != ctx->rank) /* or other hosts hear of its hang-up first */
-        symm__oob_wait_closed(&ctx->oob, ctx->local[0], TELL_SECONDS);
+        symm__oob_wait_closed(&ctx->oob, ctx->local[0], REPORT_SECONDS);
     if (fds[1] >= 0)
         close(fds[1]);
     if (status == SYMM_OK)
@@ -463,9 +463,9 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
     uint64_t last;
     symm_status loaded = symm__engine_load(ctx), adopted = SYMM_OK, late = SYMM_OK;
     /* Which ranks are awaited is not known before they are connected. */
-    const struct symm_sight_what meeting = {
+    const struct symm_sight_what about = {
         .op = "bootstrap", .channel = SYMM_SIGHT_CONTROL, .root = -1, .signal = -1};
-    struct symm_sight_wait *seen = symm__sight_wait_begin(ctx->sight, &meeting, 0);
+    struct symm_sight_wait *seen = symm__sight_wait_begin(ctx->sight, &about, 0);
     symm_status status = bootstrap(ctx, config, until - symm__now(), &late);
 
     symm__sight_wait_end(ctx->sight, seen);
@@ -477,7 +477,7 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
         status = open_pages(ctx);
     if (status == SYMM_OK)
         status = open_control(ctx);
-    status = greet(ctx, status, until - symm__now(), &adopted);
+    status = exchange_handshakes(ctx, status, until - symm__now(), &adopted);
     if (status != SYMM_OK)
         return status;
     ctx->oob.alive = link_alive;
@@ -589,7 +589,7 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
 }
 
 /* This rank may finalize because of a death that the relay's thread has not seen yet. */
-static void tell_deaths(symm_ctx *ctx)
+static void report_deaths(symm_ctx *ctx)
 {
     const char *why;
 
@@ -606,7 +606,7 @@ static void tell_deaths(symm_ctx *ctx)
 
 static void link_close(symm_ctx *ctx, bool forked)
 {
-    tell_deaths(ctx);
+    report_deaths(ctx);
     symm__forks_remove(&ctx->relay_forks);
     symm__forks_remove(&ctx->forks);
     if (!forked) /* a watchdog may look at what has come: symm__team_late_text */
