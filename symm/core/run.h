@@ -42,7 +42,7 @@ int symm__run_fds(const struct symm_wire_run *wire);
 /* A rank's run: one that is open already, or newly mapped. symm__run_drop ends it. */
 symm_status symm__run_get(symm_ctx *ctx, int rank, const struct symm_wire_run *wire,
                           const int *fds, struct symm_opened **opened) SYMM_MUST_CHECK;
-void symm__run_hold(struct symm_opened *opened); /* once more, for another drop */
+void symm__run_hold(struct symm_opened *opened);                /* adds a reference */
 void symm__run_drop(symm_ctx *ctx, struct symm_opened *opened); /* NULL is allowed */
 char *symm__run_at(const struct symm_opened *opened);
 

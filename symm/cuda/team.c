@@ -4,7 +4,7 @@
  * and pad as kernels expect them, and the team as device code sees it.
  *
  * The end of a team writes a final arrival (tag 0) into every peer's pad, so that a peer that
- * calls once more fails within microseconds and not at its deadline.
+ * makes another call fails within microseconds and not at its deadline.
  */
 #include <stdlib.h>
 #include <string.h>
