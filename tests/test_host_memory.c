@@ -510,9 +510,12 @@ static int body_lists(symm_ctx *ctx, void *arg)
         list.registered = lies[i].registered;
         for (int k = 0; k < 3; k++)
             three[k] = last_segment(&r)->handle;
-        CHECK_OK(symm__team_exchange(r.team, "rendezvous", HARNESS_AMPLE, SYMM_OK,
-                                     &list, lies[i].bytes, three, lies[i].fds,
-                                     messages));
+        const struct symm_own_message own = {.bytes = &list,
+                                             .bytes_count = lies[i].bytes,
+                                             .fds = three,
+                                             .fds_count = lies[i].fds};
+        CHECK_OK(
+            symm__team_exchange(r.team, "rendezvous", HARNESS_AMPLE, &own, messages));
         symm__oob_messages_finish(messages, 3);
         CHECK(count_fds() == fds);
     }

@@ -455,8 +455,8 @@ static symm_status import_agreed(symm_team *team, const char *what, double timeo
     /* A name of its own: a rank that has not ended the first step takes no part of this one for
      * one of that. */
     snprintf(step, sizeof(step), "%s: have all mapped all?", what);
-    status =
-        symm__team_exchange(team, step, timeout, status, NULL, 0, NULL, 0, room->acks);
+    status = symm__team_exchange(
+        team, step, timeout, &(struct symm_own_message){.status = status}, room->acks);
     symm__oob_messages_finish(room->acks, team->size);
     if (status != SYMM_OK) {
         import_undo(team, before);
@@ -476,8 +476,14 @@ symm_status symm__memory_share(symm_team *team, const char *what, double timeout
 
     if (mine == SYMM_OK)
         mine = pack(team, digest, &message);
-    status = symm__team_exchange(team, what, timeout, mine, message.head, message.bytes,
-                                 message.fds, message.fds_count, room->messages);
+    status =
+        symm__team_exchange(team, what, timeout,
+                            &(struct symm_own_message){.status = mine,
+                                                       .bytes = message.head,
+                                                       .bytes_count = message.bytes,
+                                                       .fds = message.fds,
+                                                       .fds_count = message.fds_count},
+                            room->messages);
     free(message.head);
     free(message.fds);
     if (status == SYMM_OK)

@@ -59,10 +59,10 @@ void symm__team_describe(symm_team *team)
 }
 
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
-                                symm_status mine, const void *bytes, size_t bytes_count,
-                                const int *fds, int fds_count,
+                                const struct symm_own_message *own,
                                 struct symm_oob_message *messages)
 {
+    const bool gives = own->status == SYMM_OK;
     char name[64], step[128];
     const bool follows = team->opening && team->before == 0;
     struct symm_exchange exchange = {
@@ -79,11 +79,11 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
         .timeout = timeout,
         .stop = symm__team_gone_on,
         .stop_arg = team,
-        .status = mine,
-        .bytes = mine == SYMM_OK ? bytes : NULL,
-        .bytes_count = mine == SYMM_OK ? bytes_count : 0,
-        .fds = mine == SYMM_OK ? fds : NULL,
-        .fds_count = mine == SYMM_OK ? fds_count : 0,
+        .status = own->status,
+        .bytes = gives ? own->bytes : NULL,
+        .bytes_count = gives ? own->bytes_count : 0,
+        .fds = gives ? own->fds : NULL,
+        .fds_count = gives ? own->fds_count : 0,
     };
 
     team->agreed = team->again = false;

@@ -270,10 +270,17 @@ bool symm__team_shrinks(const symm_team *team, int rank);
 /* Fails if one of these members (world ranks; count < 0: all) is in such a call, and so comes to no
  * exchange, with the failure that the member reports, if there is one. In failure.c. */
 symm_status symm__team_gone_on(void *team, const int *ranks, int count) SYMM_MUST_CHECK;
+/* What this rank gives to an exchange. */
+struct symm_own_message {
+    symm_status status; /* != SYMM_OK: it has failed, and gives nothing else */
+    const void *bytes;
+    size_t bytes_count;
+    const int *fds;
+    int fds_count;
+};
 /* Makes one exchange of the team, and counts it. It ends if a member is in such a call. */
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
-                                symm_status mine, const void *bytes, size_t bytes_count,
-                                const int *fds, int fds_count,
+                                const struct symm_own_message *own,
                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
 /* Fails if a range of this rank's heap is not within one buffer; what: the call, which: its
  * argument. */

@@ -145,9 +145,13 @@ static symm_status agree_on_step(struct opening *o, uint32_t step, double timeou
     if (step_status != SYMM_OK)
         snprintf(report.why, sizeof(report.why), "%s", symm_last_error());
     /* SYMM_OK: the report says that the step failed; the exchange itself shall not fail. */
-    status = symm__team_exchange(o->team, "multicast", timeout, SYMM_OK, &report,
-                                 sizeof(report), fds_count ? &o->fd : NULL, fds_count,
-                                 messages);
+    status =
+        symm__team_exchange(o->team, "multicast", timeout,
+                            &(struct symm_own_message){.bytes = &report,
+                                                       .bytes_count = sizeof(report),
+                                                       .fds = &o->fd,
+                                                       .fds_count = fds_count},
+                            messages);
     if (o->fd >= 0)
         close(o->fd);
     o->fd = -1;

@@ -262,6 +262,8 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
     struct symm_cuda_team *cuda = team->cuda;
     struct wire_tokens wire = {0};
     int fd = -1;
+    struct symm_own_message own = {
+        .bytes = &wire, .bytes_count = sizeof(wire), .fds = &fd};
     symm_status mine, status;
 
     if (!cuda || cuda->tokens_asked)
@@ -271,8 +273,8 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
     wire.there = mine == SYMM_OK;
     wire.object =
         team->ctx->thread_group ? (uintptr_t)cuda->tokens[team->local_rank] : 0;
-    status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire, sizeof(wire), &fd,
-                                 mine == SYMM_OK && !team->ctx->thread_group, messages);
+    own.fds_count = mine == SYMM_OK && !team->ctx->thread_group;
+    status = symm__team_exchange(team, what, timeout, &own, messages);
     if (fd >= 0)
         close(fd);
     if (status == SYMM_OK) {
@@ -282,8 +284,8 @@ symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
             symm__log(SYMM_LOG_INFO,
                       "rank %d: signals by copy engine are not possible: %s",
                       team->ctx->rank, symm_last_error());
-        status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire, sizeof(wire),
-                                     NULL, 0, acks);
+        own.fds_count = 0;
+        status = symm__team_exchange(team, what, timeout, &own, acks);
     }
     if (status == SYMM_OK)
         agree(team, acks);

@@ -300,8 +300,8 @@ static symm_status tell(struct making *making, const char *what, double timeout,
     struct symm_oob_message *messages = team->ctx->room.messages;
     const struct wire_made wire = wire_of(mine, with_id ? &making->id : NULL,
                                           making->asks && symm__engine_divisible(team));
-    symm_status status = symm__team_exchange(team, what, timeout, SYMM_OK, &wire,
-                                             sizeof(wire), NULL, 0, messages);
+    const struct symm_own_message own = {.bytes = &wire, .bytes_count = sizeof(wire)};
+    symm_status status = symm__team_exchange(team, what, timeout, &own, messages);
 
     *told = status == SYMM_OK;
     if (status == SYMM_OK)

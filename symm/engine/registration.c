@@ -195,8 +195,9 @@ static uint64_t digest(const symm_team *team, size_t first)
 static symm_status compare(symm_team *team, const char *what, uint64_t mine, bool *same)
 {
     struct symm_oob_message *messages = team->ctx->room.messages;
-    symm_status status = symm__team_exchange(team, what, team->ctx->timeout, SYMM_OK,
-                                             &mine, sizeof(mine), NULL, 0, messages);
+    const struct symm_own_message own = {.bytes = &mine, .bytes_count = sizeof(mine)};
+    symm_status status =
+        symm__team_exchange(team, what, team->ctx->timeout, &own, messages);
 
     *same = true;
     for (int m = 0; status == SYMM_OK && m < team->size; m++)

@@ -53,9 +53,9 @@ symm_status symm_team_capture_begin(symm_team *team)
 static symm_status agree(symm_team *team, symm_status mine)
 {
     struct symm_oob_message *acks = team->ctx->room.acks;
-    symm_status status =
-        symm__team_exchange(team, "capture end: have all mapped all?",
-                            team->ctx->timeout, mine, NULL, 0, NULL, 0, acks);
+    symm_status status = symm__team_exchange(
+        team, "capture end: have all mapped all?", team->ctx->timeout,
+        &(struct symm_own_message){.status = mine}, acks);
 
     symm__oob_messages_finish(acks, team->size);
     return status;
@@ -68,14 +68,16 @@ static symm_status end(symm_team *team, const char *why, bool *ended)
     struct symm_oob_message *messages = team->ctx->room.messages;
     const double most = why ? ABANDON_SECONDS : team->ctx->timeout;
     const double timeout = team->ctx->timeout < most ? team->ctx->timeout : most;
-    int *fds, fds_count;
-    size_t count;
+    struct symm_own_message own = {0};
+    int *fds;
     void *bytes;
-    symm_status status =
-        symm__captured_pack(team, why, &bytes, &count, &fds, &fds_count);
+    symm_status status;
 
-    status = symm__team_exchange(team, "capture end", timeout, status, bytes, count,
-                                 fds, fds_count, messages);
+    own.status =
+        symm__captured_pack(team, why, &bytes, &own.bytes_count, &fds, &own.fds_count);
+    own.bytes = bytes;
+    own.fds = fds;
+    status = symm__team_exchange(team, "capture end", timeout, &own, messages);
     free(bytes);
     free(fds);
     if (status == SYMM_OK)

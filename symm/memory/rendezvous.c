@@ -323,8 +323,10 @@ static symm_status explain_mismatch(symm_team *team, const struct manifest *mani
 {
     struct symm_oob_message *messages = team->ctx->room.messages;
     symm_status status = symm__team_exchange(
-        team, "rendezvous: comparing manifests", team->ctx->timeout, SYMM_OK,
-        manifest->entries, manifest->count * sizeof(*manifest->entries), NULL, 0,
+        team, "rendezvous: comparing manifests", team->ctx->timeout,
+        &(struct symm_own_message){.bytes = manifest->entries,
+                                   .bytes_count =
+                                       manifest->count * sizeof(*manifest->entries)},
         messages);
 
     if (status == SYMM_OK)

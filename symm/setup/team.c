@@ -155,8 +155,11 @@ static symm_status split(symm_team *parent, int color, int key, symm_team **team
                          parent->size);
 
     parent->again = true; /* a split that fails leaves the parent as it was */
-    status = symm__team_exchange(parent, "split", parent->ctx->timeout, status, &wire,
-                                 sizeof(wire), NULL, 0, messages);
+    status = symm__team_exchange(
+        parent, "split", parent->ctx->timeout,
+        &(struct symm_own_message){
+            .status = status, .bytes = &wire, .bytes_count = sizeof(wire)},
+        messages);
     if (status == SYMM_OK) {
         status = split_members(parent, messages, wire.color, places, &size, &taken);
         for (int m = 0; m < parent->size && status == SYMM_OK; m++)

@@ -345,9 +345,9 @@ static symm_status local_open(symm_team *team, double timeout)
     if (!hierarchy)
         return SYMM_OK;
     status = open_node(team, until - symm__now());
-    status =
-        symm__team_exchange(team, "the start of a team over several hosts",
-                            until - symm__now(), status, NULL, 0, NULL, 0, messages);
+    status = symm__team_exchange(
+        team, "the start of a team over several hosts", until - symm__now(),
+        &(struct symm_own_message){.status = status}, messages);
     symm__oob_messages_finish(messages, team->size);
     if (status == SYMM_OK && team->engine && team->engine->comm)
         status = symm__engine_comm_among(team, hierarchy->rail, hierarchy->rail_count,
