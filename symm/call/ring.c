@@ -412,17 +412,6 @@ static struct ended find_ended(const struct run *run)
     return death.status == SYMM_OK ? ended : death;
 }
 
-/* Has this team failed, here or at a member? */
-static symm_status look_at_records(symm_team *team)
-{
-    symm_status status = symm__team_failed(team);
-
-    for (int m = 0; m < team->size && status == SYMM_OK; m++)
-        if (m != team->rank)
-            status = symm__team_record_of(team, m);
-    return status;
-}
-
 /* "symm_recv of rank 0 at site 'x': 16 of 64 bytes have come from rank 1" */
 static void describe(const struct run *run, char *text, size_t bytes)
 {
@@ -459,7 +448,7 @@ static symm_status slow_look(struct run *run, bool expired, bool *moved)
     symm_team *team = run->team;
     struct ended ended = find_ended(run);
     const int member = ended.member;
-    symm_status status = look_at_records(team);
+    symm_status status = symm__team_poll(team);
     char text[320];
     int left;
 

@@ -475,18 +475,6 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
 
 /* ---- One-sided signals ----------------------------------------------------------------- */
 
-/* Has the team failed, here or at a member? If a third rank has recorded a failure, the rank that
- * raises the signal may have failed with it, and will not raise the signal. */
-static symm_status look_at_records(symm_team *team)
-{
-    symm_status status = symm__far_poll(team);
-
-    for (int p = 0; p < team->local_size && status == SYMM_OK; p++)
-        if (p != team->local_rank)
-            status = symm__team_record_of(team, team->local[p]);
-    return status;
-}
-
 /* Whether the team has failed, or the rank that raises the signal is dead. The signal's word is
  * read last: a signal that was raised before the failure still counts. */
 static symm_status signal_look(const struct slow_wait *slow, int peer, uint32_t count)
@@ -494,10 +482,10 @@ static symm_status signal_look(const struct slow_wait *slow, int peer, uint32_t 
     symm_team *team = slow->team;
     int rank = team->world_rank[peer];
     const char *why = NULL;
-    symm_status status = symm__team_failed(team);
+    /* If a third rank has recorded a failure, the rank that raises the signal may have failed with
+     * it, and will not raise the signal. */
+    symm_status status = symm__team_poll(team);
 
-    if (status == SYMM_OK)
-        status = look_at_records(team);
     /* a wait for this rank's own signal needs no check */
     if (status == SYMM_OK && peer != team->rank)
         status = symm__process_check(symm__process(team->ctx, rank),

@@ -456,6 +456,16 @@ symm_status symm__far_poll(symm_team *team)
     return status == SYMM_OK ? SYMM_OK : symm__team_fail(team, status, "%s", sentence);
 }
 
+symm_status symm__team_poll(symm_team *team)
+{
+    symm_status status = symm__far_poll(team);
+
+    for (int p = 0; p < team->local_size && status == SYMM_OK; p++)
+        if (p != team->local_rank)
+            status = symm__team_record_of(team, team->local[p]);
+    return status;
+}
+
 symm_status symm__far_poll_locked(symm_team *team)
 {
     char sentence[SYMM_ERROR_BYTES];

@@ -60,6 +60,8 @@ bool symm__far_ended(const symm_ctx *ctx, int rank, bool finalized, symm_status 
 /* Of a team with ranks on other hosts: has one of them died, or reported that the team has
  * failed? Then the team fails here. Polls at most once a millisecond. */
 symm_status symm__far_poll(symm_team *team);
+/* Has the team failed, here, or at a member on this host or another one? */
+symm_status symm__team_poll(symm_team *team);
 /* The same, by a thread that has locked the context. */
 symm_status symm__far_poll_locked(symm_team *team);
 
