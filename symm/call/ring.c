@@ -363,8 +363,8 @@ static struct ended member_ended(const struct run *run, bool receives, int membe
 
     if (run->busy[receives][member])
         return ended;
-    ended.status = (finalized_too ? symm__process_check : symm__process_died)(
-        symm__process(ctx, rank), &symm__near_control(ctx, rank)->live, &ended.why);
+    ended.status =
+        (finalized_too ? symm__rank_check : symm__rank_died)(ctx, rank, &ended.why);
     if (ended.status != SYMM_OK)
         ended.member = member;
     return ended;
@@ -404,8 +404,7 @@ static struct ended find_ended(const struct run *run)
                     : member_ended(run, m->receives, m->peer, true);
     }
     if (ended.member < 0 ||
-        !symm__process_finished(
-            &symm__near_control(team->ctx, team->world_rank[ended.member])->live))
+        !symm__rank_finished(team->ctx, team->world_rank[ended.member]))
         return ended;
     /* The member may have finalized because another rank died. */
     death.status = symm__team_death(team, &death.member, &death.why);

@@ -166,7 +166,6 @@ static symm_status look_at(const struct slow_wait *slow, int member, bool finish
 {
     symm_team *team = slow->team;
     int rank = team->world_rank[member];
-    const uint32_t *live = &symm__near_control(team->ctx, rank)->live;
     const char *why;
     symm_status status;
     uint64_t value;
@@ -178,14 +177,13 @@ static symm_status look_at(const struct slow_wait *slow, int member, bool finish
     status = symm__team_record_of(team, member);
     if (status != SYMM_OK)
         return status;
-    status = (finished ? symm__process_check : symm__process_died)(
-        symm__process(team->ctx, rank), live, &why);
+    status = (finished ? symm__rank_check : symm__rank_died)(team->ctx, rank, &why);
     /* The peer may have arrived, or recorded a failure, before it ended. */
     if (status == SYMM_OK || has_arrived(slow, member, &value))
         return SYMM_OK;
     if (symm__team_record_of(team, member) != SYMM_OK)
         return symm__team_failed(team);
-    if (symm__process_finished(live))
+    if (symm__rank_finished(team->ctx, rank))
         return report_left(slow, member, status, why);
     return report_dead(slow, member, member, status, why);
 }
@@ -237,8 +235,7 @@ static int find_finished(const struct slow_wait *slow)
 
     for (int m = 0; m < team->size; m++)
         if (m != slow->state->rank && !has_arrived(slow, m, &value) &&
-            symm__process_finished(
-                &symm__near_control(team->ctx, team->world_rank[m])->live))
+            symm__rank_finished(team->ctx, team->world_rank[m]))
             return m;
     return -1;
 }
@@ -488,8 +485,7 @@ static symm_status signal_look(const struct slow_wait *slow, int peer, uint32_t 
 
     /* a wait for this rank's own signal needs no check */
     if (status == SYMM_OK && peer != team->rank)
-        status = symm__process_check(symm__process(team->ctx, rank),
-                                     &symm__near_control(team->ctx, rank)->live, &why);
+        status = symm__rank_check(team->ctx, rank, &why);
     if (status == SYMM_OK ||
         symm_device_epoch_reached((uint32_t)symm_device_word_load(slow->wait.word),
                                   count))
@@ -497,7 +493,7 @@ static symm_status signal_look(const struct slow_wait *slow, int peer, uint32_t 
     /* The peer may have recorded a failure before it ended. */
     if (!why || symm__team_record_of(team, peer) != SYMM_OK)
         return symm__team_failed(team);
-    if (symm__process_finished(&symm__near_control(team->ctx, rank)->live))
+    if (symm__rank_finished(team->ctx, rank))
         return report_left(slow, peer, status, why);
     return report_dead(slow, peer, peer, status, why);
 }

@@ -216,6 +216,26 @@ static inline const struct symm_process *symm__process(const symm_ctx *ctx,
     return &ctx->process[ctx->local_of[world_rank]];
 }
 
+/* symm__process_check, _died and _finished of a rank on this host. */
+static inline symm_status symm__rank_check(const symm_ctx *ctx, int world_rank,
+                                           const char **why)
+{
+    return symm__process_check(symm__process(ctx, world_rank),
+                               &symm__near_control(ctx, world_rank)->live, why);
+}
+
+static inline symm_status symm__rank_died(const symm_ctx *ctx, int world_rank,
+                                          const char **why)
+{
+    return symm__process_died(symm__process(ctx, world_rank),
+                              &symm__near_control(ctx, world_rank)->live, why);
+}
+
+static inline bool symm__rank_finished(const symm_ctx *ctx, int world_rank)
+{
+    return symm__process_finished(&symm__near_control(ctx, world_rank)->live);
+}
+
 /* The bytes of a rank's control page. */
 static inline size_t symm__control_bytes(const symm_ctx *ctx)
 {

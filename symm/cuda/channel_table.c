@@ -44,8 +44,7 @@ void symm__channel_lock_break(const symm_ctx *ctx, uint32_t *lock, uint32_t hold
     int rank = (int)holder - 1;
 
     if (rank < 0 || rank >= ctx->size || rank == ctx->rank || symm__is_far(ctx, rank) ||
-        symm__process_check(symm__process(ctx, rank),
-                            &symm__near_control(ctx, rank)->live, &why) == SYMM_OK)
+        symm__rank_check(ctx, rank, &why) == SYMM_OK)
         return;
     __atomic_compare_exchange_n(lock, &holder, 0, false, __ATOMIC_RELAXED,
                                 __ATOMIC_RELAXED);

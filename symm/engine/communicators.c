@@ -244,10 +244,7 @@ symm_status symm__engine_stop(void *arg)
         if (p == team->local_rank || symm__team_far_at(team, p))
             continue;
         status = symm__team_record_of(team, team->local[p]);
-        if (status == SYMM_OK &&
-            symm__process_died(symm__process(ctx, rank),
-                               &symm__near_control(ctx, rank)->live,
-                               &why) == SYMM_ERR_PEER_DEAD)
+        if (status == SYMM_OK && symm__rank_died(ctx, rank, &why) == SYMM_ERR_PEER_DEAD)
             status = symm__team_fail(team, SYMM_ERR_PEER_DEAD,
                                      "rank %d %s during an operation of %s", rank, why,
                                      ctx->engine->version);

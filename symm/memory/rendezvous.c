@@ -381,12 +381,9 @@ symm_status symm__rendezvous_failed(symm_team *team, const char *what,
         return symm__team_failed(team);
     for (int m = 0; m < team->size; m++) {
         int rank = team->world_rank[m];
-        const uint32_t *live =
-            symm__is_far(ctx, rank) ? NULL : &symm__near_control(ctx, rank)->live;
 
-        if (m != team->rank && live &&
-            symm__process_died(symm__process(ctx, rank), live, &why) ==
-                SYMM_ERR_PEER_DEAD)
+        if (m != team->rank && !symm__is_far(ctx, rank) &&
+            symm__rank_died(ctx, rank, &why) == SYMM_ERR_PEER_DEAD)
             return symm__team_fail(team, SYMM_ERR_PEER_DEAD,
                                    "rank %d %s before %s of %s was complete", rank, why,
                                    what, symm__team_name(team, name, sizeof(name)));

@@ -32,9 +32,7 @@ bool symm__member_is_gone(const symm_team *team, int member)
     if (symm__is_far(ctx, rank))
         return symm__relay_state(ctx->oob.relay, rank) != SYMM_RELAY_ALIVE;
     return member != team->rank &&
-           symm__process_check(symm__process(ctx, rank),
-                               &symm__near_control(ctx, rank)->live,
-                               &why) == SYMM_ERR_PEER_DEAD;
+           symm__rank_check(ctx, rank, &why) == SYMM_ERR_PEER_DEAD;
 }
 
 symm_status symm__left_out(symm_team *team)

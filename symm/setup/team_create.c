@@ -262,11 +262,10 @@ static int find_finished(const struct symm_create *create, symm_status *status,
 
     for (int m = 0; m < create->size; m++) {
         int rank = create->world_rank[m];
-        const uint32_t *live = &symm__near_control(ctx, rank)->live;
 
-        if (m == create->rank || !symm__process_finished(live))
+        if (m == create->rank || !symm__rank_finished(ctx, rank))
             continue;
-        *status = symm__process_check(symm__process(ctx, rank), live, why);
+        *status = symm__rank_check(ctx, rank, why);
         if (*status != SYMM_OK)
             return m;
     }
