@@ -44,26 +44,28 @@ SYMM_DEVICE struct symm_norm_space &symm_norm_shared(void)
 
 /* n / scale, rounded once, for n of which the quotient counts in e4m3. */
 struct symm_norm_divisor {
-    float scale, inverse, rest; /* inverse + rest: 1 / scale to twice the digits */
+    float scale, inverse;
 
-    SYMM_DEVICE symm_norm_divisor(void) : scale(0), inverse(0), rest(0) {}
-    SYMM_DEVICE explicit symm_norm_divisor(float by) : scale(by), inverse(0), rest(0)
+    SYMM_DEVICE symm_norm_divisor(void) : scale(0), inverse(0) {}
+    SYMM_DEVICE explicit symm_norm_divisor(float by) : scale(by), inverse(0)
     {
-        if (by > 3.0e38f) { /* infinity: quotients are 0, or NaN */
+        if (by > 3.0e38f) /* infinity: quotients are 0, or NaN */
             scale = 0;
-            return;
-        }
-        inverse = symm_port_divide(1.0f, by);
-        rest = symm_port_fma(-by, inverse, 1.0f) * inverse;
+        else
+            inverse = symm_port_divide(1.0f, by);
     }
 
-    /* The first quotient is the right one or a neighbour of it; its remainder is exact, and the
-     * inverse is rounded to nearest: so the last step rounds right. */
+    /* The first correction makes the right quotient or a neighbour of it; the remainder of that is
+     * exact, and the inverse is rounded to nearest: so the second one rounds right. The remainder is
+     * subtracted: a quotient of -0 stays -0. */
     SYMM_DEVICE float of(float n) const
     {
-        const float near = symm_port_fma(n, inverse, n * rest);
+        float q = n * inverse;
 
-        return symm_port_fma(symm_port_fma(-near, scale, n), inverse, near);
+        SYMM_UNROLL
+        for (int i = 0; i < 2; i++)
+            q = symm_port_fma(-symm_port_fma(q, scale, -n), inverse, q);
+        return q;
     }
 };
 
@@ -106,7 +108,8 @@ struct symm_norm_rows {
     uint32_t turn;    /* rows so far */
 
     SYMM_DEVICE symm_norm_rows(const struct symm_cuda_args &args, const place_type &at)
-        : norm(args.norm), scale_step(args.scale_step), cluster(args.cluster), place(at),
+        : norm(args.norm), scale_step(args.scale_step), cluster(args.cluster),
+          place(at),
           inverse(symm_port_bits(symm_port_divide(1.0f, (float)(uint32_t)norm.hidden))),
           bias(), weight(), residual(), factor(), scale(0), squares(), turn(0)
     {
