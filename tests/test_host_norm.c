@@ -196,6 +196,15 @@ static int refuse(symm_team *team, symm_norm norm, symm_status wanted, const cha
     return 0;
 }
 
+/* With a scale that is read when the call runs. */
+static symm_norm scaled(symm_norm norm, void *quant, float *scale)
+{
+    norm.quant = SYMM_NORM_QUANT_TENSOR;
+    norm.quant_out = quant;
+    norm.scale = scale;
+    return norm;
+}
+
 #define WITH(field, value) ((changed = norm), changed.field = (value), changed)
 
 static int body_refused(symm_ctx *ctx, void *arg)
@@ -239,6 +248,9 @@ static int body_refused(symm_ctx *ctx, void *arg)
     CHECK_ZERO(refuse(team, WITH(norm_out, in + 1), SYMM_ERR_INVALID, "overlap"));
     CHECK_ZERO(refuse(team, WITH(residual_out, out + 8), SYMM_ERR_INVALID, "overlap"));
     CHECK_ZERO(refuse(team, WITH(weight, out), SYMM_ERR_INVALID, "overlap"));
+    CHECK_ZERO(refuse(team, scaled(norm, quant, out + 5), SYMM_ERR_INVALID, "overlap"));
+    CHECK_ZERO(
+        refuse(team, scaled(norm, scale, scale + 1), SYMM_ERR_INVALID, "overlap"));
     CHECK_STATUS(symm_all_reduce_norm(team, NULL, NULL, NULL), SYMM_ERR_INVALID);
     CHECK_OK(symm_all_reduce_norm(team, &norm, NULL, NULL)); /* nothing was lost */
     changed = WITH(rows, 0);

@@ -110,14 +110,15 @@ static symm_status check_array(symm_team *team, const struct array *array)
 }
 
 /* Each element of `in` and residual_in is read before the same element of an output is written,
- * and nothing else is promised. */
+ * and nothing else is promised: a `scale` that is read may be no output either. */
 static symm_status check_pair(const symm_norm *norm, const struct array *a,
                               const struct array *b)
 {
     const uintptr_t x = (uintptr_t)a->at, y = (uintptr_t)b->at;
     const bool rows = a->at == norm->in || a->at == norm->residual_in;
+    const bool written = a->written || b->written;
 
-    if (!a->at || !b->at || !b->written || x >= y + b->bytes || y >= x + a->bytes)
+    if (!a->at || !b->at || !written || x >= y + b->bytes || y >= x + a->bytes)
         return SYMM_OK;
     if (!a->written && rows && a->at == b->at && a->bytes == b->bytes)
         return SYMM_OK;
