@@ -257,7 +257,9 @@ static int body_refused(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_all_reduce_norm(team, &changed, NULL, NULL));
     changed.in = NULL;
     changed.norm_out = NULL;
-    changed.residual_out = out;
+    changed.residual_out = symm_team_rank(team) ? out : NULL; /* not compared */
+    CHECK_OK(symm_all_reduce_norm(team, &changed, NULL, NULL));
+    changed.quant = SYMM_NORM_QUANT_TENSOR;
     CHECK_OK(symm_all_reduce_norm(team, &changed, NULL, NULL));
     return 0;
 }

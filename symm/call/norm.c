@@ -133,9 +133,10 @@ symm_status symm__norm_check(symm_team *team, const symm_norm *norm)
     struct array arrays[ARRAYS];
     symm_status status = check_numbers(norm);
 
-    if (status == SYMM_OK)
-        status = check_outputs(norm);
     if (status != SYMM_OK || norm->rows == 0)
+        return status;
+    status = check_outputs(norm);
+    if (status != SYMM_OK)
         return status;
     if (!norm->in)
         return symm__fail(SYMM_ERR_INVALID, WHAT " of %zu x %zu elements: `in` is NULL",
@@ -172,7 +173,7 @@ uint32_t symm__norm_options(const symm_norm *norm)
     list_arrays(norm, arrays);
     memcpy(&numbers[2], &norm->eps, sizeof(uint32_t));
     memcpy(&numbers[3], &norm->weight_offset, sizeof(uint32_t));
-    for (int i = 0; i < ARRAYS; i++)
+    for (int i = 0; norm->rows > 0 && i < ARRAYS; i++)
         numbers[4] |= (uint32_t)(arrays[i].at != NULL) << i;
     return symm__fnv_short(symm__fnv(SYMM_FNV_BASIS, numbers, sizeof(numbers)));
 }

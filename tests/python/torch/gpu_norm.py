@@ -113,7 +113,11 @@ def test_operator(job):
     assert torch.equal(s, job.total(turned))
     (s,) = op(turned, job.name, outputs="sum", round_partial=True)
     assert torch.equal(s, job.total(turned, round_partial=True))
-    assert symm.torch.counters()["all_reduce_norm"][0] == before + calls + 3
+    nothing = held[:0]  # torch's address of it is 0
+    for outputs, quant in (("residual,norm", "none"), ("norm,quant,scale", "row")):
+        made = op(nothing, job.name, residual=nothing, outputs=outputs, quant=quant)
+        assert [len(tensor) for tensor in made] == [0] * len(made)
+    assert symm.torch.counters()["all_reduce_norm"][0] == before + calls + 5
 
 
 def check_quantised(op, job, x, s):
