@@ -140,15 +140,53 @@ static void bits_are_those_of_all_reduce(void **state)
 
 /* ---- Mismatches ----------------------------------------------------------------------------- */
 
-static const char *const differences[] = {"eps",    "hidden", "flags", "weight_offset",
-                                          "weight", "quant",  "rows"};
+/* What the last rank's call differs in, and what the sentence says of it. */
+static const struct {
+    const char *field, *words;
+} differences[] = {
+    {"eps", "`eps` is "},
+    {"hidden", "rows of 16, "},
+    {"flags", "`flags` are 0x"},
+    {"weight_offset", "`weight_offset` is "},
+    {"weight", "`weight` is "},
+    {"quant", "`quant` is "},
+    {"rows", " of 288 float32"},
+    {"residual_in", "`residual_in` is "},
+    {"bias", "`bias` is "},
+    {"sum_out", "`sum_out` is "},
+    {"residual_out", "`residual_out` is "},
+    {"norm_out", "`norm_out` is "},
+};
 
-/* The last rank's call differs in one option. */
+static symm_norm change(symm_norm norm, const char *field)
+{
+    static float more[512], other[512], row[64];
+    static uint8_t bytes[512];
+
+#define IS(name) (strcmp(field, #name) == 0)
+    norm.eps = IS(eps) ? 1e-5f : norm.eps;
+    norm.rows = IS(hidden) ? 16 : IS(rows) ? 9 : norm.rows;
+    norm.hidden = IS(hidden) ? 16 : norm.hidden;
+    norm.flags = IS(flags) ? SYMM_NORM_CONSTANT : 0;
+    norm.weight_offset = IS(weight_offset) ? 1 : 0;
+    norm.weight = IS(weight) ? row : NULL;
+    norm.bias = IS(bias) ? row : NULL;
+    norm.residual_in = IS(residual_in) ? more : NULL;
+    norm.sum_out = IS(sum_out) ? other : NULL;
+    norm.residual_out = IS(residual_out) ? other : norm.residual_out;
+    norm.norm_out = IS(norm_out) ? NULL : norm.norm_out;
+    norm.quant = IS(quant) ? SYMM_NORM_QUANT_ROW : SYMM_NORM_QUANT_NONE;
+    norm.quant_out = IS(quant) ? bytes : NULL;
+    norm.scale = IS(quant) ? more : NULL;
+#undef IS
+    return norm;
+}
+
 static int body_differs(symm_ctx *ctx, void *arg)
 {
-    static float in[512], out[512], more[512], weight[64];
-    static uint8_t bytes[512];
+    static float in[512], out[512], second[512];
     const int which = *(const int *)arg;
+    const bool norm_out = strcmp(differences[which].field, "norm_out") == 0;
     symm_team *team = symm_team_world(ctx);
     symm_norm norm = {.size = sizeof(norm),
                       .rows = 8,
@@ -156,23 +194,16 @@ static int body_differs(symm_ctx *ctx, void *arg)
                       .dtype = SYMM_FLOAT32,
                       .eps = 1e-6f,
                       .in = in,
+                      .residual_out = norm_out ? second : NULL,
                       .norm_out = out};
     const symm_call call = {.size = sizeof(call), .site = "layer"};
 
-    if (symm_team_rank(team) == symm_team_size(team) - 1) {
-        norm.eps = which == 0 ? 1e-5f : norm.eps;
-        norm.rows = which == 1 ? 16 : which == 6 ? 9 : norm.rows;
-        norm.hidden = which == 1 ? 16 : norm.hidden;
-        norm.flags = which == 2 ? SYMM_NORM_CONSTANT : 0;
-        norm.weight_offset = which == 3 ? 1 : 0;
-        norm.weight = which == 4 ? weight : NULL;
-        norm.quant = which == 5 ? SYMM_NORM_QUANT_ROW : SYMM_NORM_QUANT_NONE;
-        norm.quant_out = which == 5 ? bytes : NULL;
-        norm.scale = which == 5 ? more : NULL;
-    }
+    if (symm_team_rank(team) == symm_team_size(team) - 1)
+        norm = change(norm, differences[which].field);
     CHECK_STATUS(symm_all_reduce_norm(team, &norm, &call, NULL), SYMM_ERR_MISMATCH);
     CHECK_ERROR("all_reduce_norm");
     CHECK_ERROR("'layer'");
+    CHECK_ERROR(differences[which].words);
     return 0;
 }
 
@@ -183,7 +214,7 @@ static void options_are_compared(void **state)
         struct harness h = {.ranks = 3, .body = body_differs, .arg = &i};
 
         if (harness_run(&h) != 0)
-            fail_msg("a difference of %s", differences[i]);
+            fail_msg("a difference of %s", differences[i].field);
     }
 }
 

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define SYMM_DEVICE_LAYOUT   7u      /* of everything below; changes with any of it */
+#define SYMM_DEVICE_LAYOUT   8u      /* of everything below; changes with any of it */
 #define SYMM_MAX_LOCAL_RANKS 64      /* ranks of a team on one host */
 #define SYMM_DEVICE_RANKS    72      /* of a team on GPUs */
 #define SYMM_FEW_RANKS       8       /* of one whose kernels are those of few ranks */
@@ -44,8 +44,10 @@ struct symm_site {
     uint32_t in_high, in_low; /* offsets in the heap, ~0: not symmetric */
     uint32_t out_high, out_low;
     char name[SYMM_SITE_NAME_BYTES];
-    uint32_t options; /* all_reduce_norm: a hash of them; `root`: columns of a row */
-    uint32_t reserved[14];
+    /* all_reduce_norm, where `root` is the columns of a row. options: symm_norm_quant, flags << 8,
+     * and << 16 the set of arrays that are given (symm_record_array); the others as bits. */
+    uint32_t options, eps, weight_offset;
+    uint32_t reserved[12];
 };
 
 /* ---- Pads ------------------------------------------------------------------------ */

@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "core/device_ops.h"
-#include "util/hash.h"
 #include "util/status.h"
 
 #define WHAT  "all_reduce_norm"
 #define FLAGS (SYMM_NORM_ROUND_PARTIAL | SYMM_NORM_CONSTANT)
 
+_Static_assert(FLAGS < 256 && SYMM_RECORD_ARRAYS <= 16,
+               "symm_site.options has room for them");
 _Static_assert(sizeof(symm_norm) == 48 + 9 * sizeof(void *),
                "calls are compared by bytes, so there is no padding");
 
@@ -165,17 +166,17 @@ int symm__norm_arrays(const symm_norm *norm, bool written,
     return count;
 }
 
-uint32_t symm__norm_options(const symm_norm *norm)
+void symm__norm_site(const symm_norm *norm, struct symm_site *site)
 {
     struct array arrays[ARRAYS];
-    uint32_t numbers[5] = {(uint32_t)norm->quant, norm->flags};
 
     list_arrays(norm, arrays);
-    memcpy(&numbers[2], &norm->eps, sizeof(uint32_t));
-    memcpy(&numbers[3], &norm->weight_offset, sizeof(uint32_t));
+    site->root = (int32_t)norm->hidden;
+    site->options = (uint32_t)norm->quant | norm->flags << 8;
     for (int i = 0; norm->rows > 0 && i < ARRAYS; i++)
-        numbers[4] |= (uint32_t)(arrays[i].at != NULL) << i;
-    return symm__fnv_short(symm__fnv(SYMM_FNV_BASIS, numbers, sizeof(numbers)));
+        site->options |= (uint32_t)(arrays[i].at != NULL) << (16 + i);
+    memcpy(&site->eps, &norm->eps, sizeof(site->eps));
+    memcpy(&site->weight_offset, &norm->weight_offset, sizeof(site->weight_offset));
 }
 
 bool symm__norm_partial(const symm_norm *norm, int size)

@@ -13,8 +13,8 @@
  * buffers, reached by the device, and overlap only where an output is `in` or residual_in
  * itself. */
 symm_status symm__norm_check(symm_team *team, const symm_norm *norm) SYMM_MUST_CHECK;
-/* A hash of what ranks must agree on beside rows, columns and dtype. */
-uint32_t symm__norm_options(const symm_norm *norm);
+/* Writes to a site what ranks must agree on beside rows and dtype. */
+void symm__norm_site(const symm_norm *norm, struct symm_site *site);
 struct symm_norm_array {
     symm_record_array name;
     const void *at;

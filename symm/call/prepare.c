@@ -39,15 +39,6 @@ static void site_offset(uint32_t *high, uint32_t *low, size_t offset)
     *low = (uint32_t)offset;
 }
 
-/* Writes what a site has of an all_reduce_norm beside count and dtype. */
-static void fill_norm(struct symm_site *site, const symm_norm *norm)
-{
-    if (!norm)
-        return;
-    site->root = (int32_t)norm->hidden;
-    site->options = symm__norm_options(norm);
-}
-
 /* A hash of everything the ranks must agree on; never 0, which means "no word yet". */
 static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
                          const char *name, uint32_t barriers)
@@ -58,8 +49,8 @@ static uint32_t site_tag(const symm_team *team, const struct symm_site *site,
 
     hash = symm__fnv(hash, bytes + sizeof(site->tag),
                      offsetof(struct symm_site, name) - sizeof(site->tag));
-    if (site->options)
-        hash = symm__fnv(hash, &site->options, sizeof(site->options));
+    if (site->kind == SYMM_KIND_ALL_REDUCE_NORM)
+        hash = symm__site_options(site, hash);
     tag = symm__fnv_short(name ? symm__fnv_text(hash, name) : hash);
     return tag ? tag : 1;
 }
@@ -103,7 +94,8 @@ static void fill_site(const struct preparation *p)
     site->dtype = (uint8_t)rq->dtype;
     site->algorithm = (uint8_t)entry->algorithm;
     site->root = rq->root;
-    fill_norm(site, rq->norm);
+    if (rq->norm)
+        symm__norm_site(rq->norm, site);
     site_offset(&site->in_high, &site->in_low,
                 reads_all(rq->kind, entry->algorithm)
                     ? args->in_offset - (size_t)team->rank * args->in_step
@@ -127,7 +119,8 @@ uint32_t symm__request_tag(const symm_team *team, const struct symm_request *rq,
                              .root = rq->root};
 
     site_offset(&site.count_high, &site.count_low, rq->count);
-    fill_norm(&site, rq->norm);
+    if (rq->norm)
+        symm__norm_site(rq->norm, &site);
     /* In place, all_gather's inputs and reduce_scatter's outputs differ by rank. */
     if (rq->kind != SYMM_KIND_BROADCAST && rq->kind != SYMM_KIND_ALL_GATHER)
         site_offset(&site.in_high, &site.in_low,

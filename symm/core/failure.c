@@ -9,6 +9,8 @@
 
 #include "oob/packet.h"
 #include "sight/sight.h"
+#include "symm/norm.h"
+#include "symm/record_kinds.h"
 #include "util/clock.h"
 #include "util/hash.h"
 #include "util/status.h"
@@ -287,6 +289,13 @@ const char *symm__site_name_text(const char *site, char *text, size_t bytes)
     return text;
 }
 
+uint64_t symm__site_options(const struct symm_site *site, uint64_t hash)
+{
+    const uint32_t options[] = {site->options, site->eps, site->weight_offset};
+
+    return symm__fnv(hash, options, sizeof(options));
+}
+
 const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *text,
                             size_t bytes)
 {
@@ -308,7 +317,8 @@ const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *
                          algorithm ? algorithm : "?");
     if (used > 0 && (size_t)used < bytes && norm)
         used += snprintf(text + used, bytes - (size_t)used,
-                         ", rows of %d, options %08x", site->root, site->options);
+                         ", rows of %d, options %08x", site->root,
+                         symm__fnv_short(symm__site_options(site, SYMM_FNV_BASIS)));
     if (used > 0 && (size_t)used < bytes && site->kind == SYMM_KIND_BROADCAST)
         used += snprintf(text + used, bytes - (size_t)used, ", root %d", site->root);
     if (used > 0 && (size_t)used < bytes)
@@ -363,6 +373,71 @@ static void difference(const struct symm_call_at *a, const struct symm_call_at *
         snprintf(text, bytes, "with different grids or plans");
 }
 
+static double float_of(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return (double)value;
+}
+
+static const char *quant_name(uint32_t options)
+{
+    static const char *const names[] = {"none", "tensor", "row", "group",
+                                        "group_column"};
+
+    _Static_assert(sizeof(names) / sizeof(*names) == SYMM_NORM_QUANT_COUNT,
+                   "each has a name");
+    options &= 0xff;
+    return options < SYMM_NORM_QUANT_COUNT ? names[options] : "?";
+}
+
+/* With as few digits as show the difference. */
+static void number_difference(const char *name, double x, double y, const int ranks[2],
+                              char *text, size_t bytes)
+{
+    const double part = x - y < 0 ? y - x : x - y, most = x > y ? x : y;
+    const int digits = part < 1e-5 * most ? 9 : 6;
+
+    snprintf(text, bytes, "; `%s` is %.*g on rank %d, %.*g on rank %d", name, digits, x,
+             ranks[0], digits, y, ranks[1]);
+}
+
+/* "; `eps` is 1e-06 on rank 0, 1e-05 on rank 1": the first option that two all_reduce_norms
+ * differ in; "": they are not such, or agree in all. */
+static const char *norm_difference(const struct symm_call_at *a,
+                                   const struct symm_call_at *b, char *text,
+                                   size_t bytes)
+{
+    const struct symm_site *x = a->site, *y = b->site;
+    const int kind = SYMM_KIND_ALL_REDUCE_NORM, ranks[] = {a->rank, b->rank};
+    uint32_t arrays;
+
+    text[0] = '\0';
+    if (!x || !y || x->kind != kind || y->kind != kind)
+        return text;
+    arrays = (x->options ^ y->options) >> 16;
+    if ((x->options ^ y->options) & 0xff)
+        snprintf(text, bytes, "; `quant` is %s on rank %d, %s on rank %d",
+                 quant_name(x->options), a->rank, quant_name(y->options), b->rank);
+    else if ((x->options ^ y->options) & 0xff00)
+        snprintf(text, bytes, "; `flags` are 0x%x on rank %d, 0x%x on rank %d",
+                 x->options >> 8 & 0xff, a->rank, y->options >> 8 & 0xff, b->rank);
+    else if (x->eps != y->eps)
+        number_difference("eps", float_of(x->eps), float_of(y->eps), ranks, text,
+                          bytes);
+    else if (x->weight_offset != y->weight_offset)
+        number_difference("weight_offset", float_of(x->weight_offset),
+                          float_of(y->weight_offset), ranks, text, bytes);
+    for (int i = 0; !text[0] && i < SYMM_RECORD_ARRAYS; i++)
+        if (arrays >> i & 1)
+            snprintf(text, bytes, "; `%s` is %s on rank %d, %s on rank %d",
+                     symm_record_array_name((symm_record_array)i),
+                     x->options >> (16 + i) & 1 ? "given" : "NULL", a->rank,
+                     y->options >> (16 + i) & 1 ? "given" : "NULL", b->rank);
+    return text;
+}
+
 symm_status symm__team_mismatch(symm_team *team, const struct symm_call_at *theirs,
                                 const struct symm_call_at *mine)
 {
@@ -371,10 +446,10 @@ symm_status symm__team_mismatch(symm_team *team, const struct symm_call_at *thei
     if (!theirs->site || !mine->site || strcmp(theirs->text, mine->text) != 0)
         return symm__team_fail(
             team, SYMM_ERR_MISMATCH,
-            "rank %d is at %s%s, rank %d is at %s%s: all ranks of a team must make the "
-            "same calls in the same order",
+            "rank %d is at %s%s, rank %d is at %s%s%s: all ranks of a team must make "
+            "the same calls in the same order",
             theirs->rank, theirs->text, theirs->where, mine->rank, mine->text,
-            mine->where);
+            mine->where, norm_difference(theirs, mine, differs, sizeof(differs)));
     difference(theirs, mine, differs, sizeof(differs));
     return symm__team_fail(team, SYMM_ERR_MISMATCH,
                            "rank %d and rank %d%s are at %s, but %s", theirs->rank,

@@ -37,6 +37,8 @@ symm_status symm__team_death(const symm_team *team, int *member, const char **wh
 void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site);
 /* "site 'x'", "a site without a name". */
 const char *symm__site_name_text(const char *site, char *text, size_t bytes);
+/* Extends a hash by the options of an all_reduce_norm. */
+uint64_t symm__site_options(const struct symm_site *site, uint64_t hash);
 /* "'name' (all_reduce sum of 8 float32, ll_push) step 3" */
 const char *symm__site_text(const struct symm_site *site, uint32_t step, char *text,
                             size_t bytes);
