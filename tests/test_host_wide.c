@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_wide.c - teams whose ranks are on several hosts: which teams are, which memory is
- * mapped, every collective against a reference, streams and handles, refused calls.
+ * mapped, every collective against a reference, all_reduce_norm against its steps after an
+ * all_reduce, streams and handles, refused calls.
  *
  * SYMM_HOST_ID makes one machine appear as several hosts, with libfake_engine.so between them.
  * Half of the jobs pass their own allgather, so that their hosts have TCP connections.
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "norm/expect.h"
 #include "reference.h"
 
 #include <cmocka.h>
@@ -348,6 +350,69 @@ static void test_memory(void **state)
     assert_int_equal(run(&layouts[3], true, true, body_memory), 0);
 }
 
+/* ---- all_reduce_norm --------------------------------------------------------------- */
+
+#define ROWS   5
+#define HIDDEN 300
+
+/* The sums are those of symm_all_reduce, whatever the engine's order; the rest is norm.h's. */
+static int body_norm(symm_ctx *ctx, void *arg)
+{
+    static const symm_dtype dtypes[] = {SYMM_BFLOAT16, SYMM_FLOAT16, SYMM_FLOAT32};
+    static float in[ROWS * HIDDEN], sums[ROWS * HIDDEN], out[3][ROWS * HIDDEN],
+        before[ROWS * HIDDEN], weight[HIDDEN], scale[ROWS * 3];
+    static uint8_t quant[ROWS * HIDDEN];
+    const void *const sum_in[] = {sums};
+    const size_t count = (size_t)ROWS * HIDDEN;
+    symm_team *world = symm_team_world(ctx);
+    symm_norm norm = {.size = sizeof(norm),
+                      .rows = ROWS,
+                      .hidden = HIDDEN,
+                      .eps = 1e-5f,
+                      .in = in,
+                      .residual_in = out[1],
+                      .weight = weight,
+                      .sum_out = out[0],
+                      .residual_out = out[1],
+                      .norm_out = out[2],
+                      .quant_out = quant,
+                      .scale = scale};
+    struct norm_error error;
+
+    (void)arg;
+    for (int k = 0; k < 9; k++) {
+        const uint64_t seed = (uint64_t)(k * 100);
+
+        norm.dtype = dtypes[k % 3];
+        norm.quant = (symm_norm_quant)(SYMM_NORM_QUANT_ROW + k / 3);
+        norm_fill(norm.dtype, seed + (uint64_t)symm_team_rank(world), 2, count, in);
+        norm_fill(norm.dtype, seed + 98, 2, HIDDEN, weight);
+        norm_fill(norm.dtype, seed + 99, 3, count, out[1]);
+        memcpy(before, out[1], sizeof(before));
+        CHECK_OK(
+            symm_all_reduce(world, in, sums, count, norm.dtype, SYMM_SUM, NULL, NULL));
+        norm.residual_in = out[1];
+        CHECK_OK(symm_all_reduce_norm(world, &norm, NULL, NULL));
+        norm.residual_in = before;
+        CHECK_MESSAGE(norm_wrong(&norm, sum_in, 1, NORM_UNITS, &error) == 0,
+                      "case %d: %s, row %zu, column %zu is %g instead of %g", k,
+                      error.array, error.row, error.column, error.found, error.wanted);
+    }
+    norm.residual_in = NULL;
+    norm.dtype = SYMM_BFLOAT16;
+    norm.flags = SYMM_NORM_ROUND_PARTIAL;
+    CHECK_STATUS(symm_all_reduce_norm(world, &norm, NULL, NULL), SYMM_ERR_UNSUPPORTED);
+    CHECK_ERROR("leave out SYMM_NORM_ROUND_PARTIAL");
+    return 0;
+}
+
+static void test_norm(void **state)
+{
+    (void)state;
+    assert_int_equal(run(&layouts[1], true, true, body_norm), 0);
+    assert_int_equal(run(&layouts[2], false, true, body_norm), 0);
+}
+
 /* ---- Splits: by host, across hosts, both ------------------------------------------------ */
 
 static int body_split(symm_ctx *ctx, void *arg)
@@ -497,7 +562,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory),  cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_split),   cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_norm),
     };
     int failed;
 

@@ -69,6 +69,12 @@ symm_status symm__hierarchical_choose(const symm_team *team,
     if (q->engine_objection && q->kind != SYMM_KIND_BARRIER)
         return symm__fail(SYMM_ERR_UNSUPPORTED, "%s over several hosts: %s",
                           symm__kind_name(q->kind), q->engine_objection);
+    if (q->partial)
+        return symm__fail(SYMM_ERR_UNSUPPORTED,
+                          "all_reduce_norm over %d %s cannot round the partial sums of "
+                          "all ranks in order: each one's ranks come first; leave out "
+                          "SYMM_NORM_ROUND_PARTIAL, or split the team by host",
+                          team->hierarchy->hosts, symm__hierarchy_parts(team));
     if (symm__kind_reduces(q->kind) && q->numerics == SYMM_NUMERICS_RANK_ORDER)
         return symm__fail(SYMM_ERR_UNSUPPORTED,
                           "%s over %d %s is not made in the order of all ranks: each "
