@@ -154,13 +154,20 @@ def test_operator_refuses(job):
         ("takes scale", {"quant": "tensor", "outputs": "quant"}),
         ("elements of float32", {"quant": "tensor", "outputs": "quant", "scale": x}),
         ("takes no scale", {"scale": torch.ones(1, device=job.device)}),
+        ("takes scale", {"quant": "row", "outputs": "quant,scale",
+                         "scale": torch.ones(1, device=job.device)}),
     ):
         refused(RuntimeError, word, op, x, job.name, **options)
+    refused(RuntimeError, "takes no scale", op.out, x, job.name, norm_out=torch.empty_like(x),
+            scale_out=torch.empty(1, device=job.device))
     refused(RuntimeError, "all outputs are NULL", op.out, x, job.name)
     refused(RuntimeError, "norm_out is", op.out, x, job.name, norm_out=x[0])
     refused(RuntimeError, "allowed: bfloat16", op, x.int(), job.name, outputs="sum")
     (n,) = op(x, job.name)
     checks.assert_norm(n, job.total(x))
+    weight = job.ours(64).requires_grad_()
+    (n,) = op(x, job.name, weight)
+    refused(RuntimeError, "derivative for symm::all_reduce_norm", n.sum().backward)
 
 
 def test_traced(job):

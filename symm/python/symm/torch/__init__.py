@@ -80,12 +80,12 @@ def enable_operators() -> None:
     outputs, each may be None, and returns nothing. Outside of compiled graphs an output may be
     input or residual itself.
 
-    Both run on CPU and CUDA tensors, on the current stream, may be captured into CUDA graphs, and
-    have no derivative. The ranks are those of the process group with that name, of any backend, on
-    one host; the first call of a group for a kind of device is collective for its context of
-    libsymm, which symmetric memory uses too. Tensors that are not contiguous are copied. Raises
-    RuntimeError for arguments, torch.distributed.DistBackendError for what peers do, with libsymm's
-    sentence.
+    Both run on CPU and CUDA tensors, on the current stream, and may be captured into CUDA graphs.
+    They have no derivative: backward() through a result of the first raises. The ranks are those
+    of the process group with that name, of any backend, on one host; the first call of a group for
+    a kind of device is collective for its context of libsymm, which symmetric memory uses too.
+    Tensors that are not contiguous are copied. Raises RuntimeError for arguments,
+    torch.distributed.DistBackendError for what peers do, with libsymm's sentence.
     """
     from . import build
 

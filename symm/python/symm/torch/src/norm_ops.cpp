@@ -7,6 +7,7 @@
 
 #include <ATen/core/op_registration/op_registration.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include "calls.hpp"
@@ -151,7 +152,8 @@ void run(const Arguments &a, const Outputs &out)
     norm.norm_out = norm_out.take(out.norm, in, type, "norm_out");
     norm.quant_out = quant_out.take(out.quant, in, at::kFloat8_e4m3fn, "quant_out");
     const OptionalTensor &scales = writes_scale(norm.quant) ? out.scale : a.scale;
-    TORCH_CHECK(scales.has_value() == (norm.quant != SYMM_NORM_QUANT_NONE),
+    const OptionalTensor &unused = writes_scale(norm.quant) ? a.scale : out.scale;
+    TORCH_CHECK(scales.has_value() == (norm.quant != SYMM_NORM_QUANT_NONE) && !unused,
                 "symm: all_reduce_norm: quant 'tensor' takes scale, the others scale_out, and "
                 "'none' takes no scale");
     if (scales) {
@@ -308,6 +310,10 @@ void register_norm_ops()
 
         library->def(functional_schema, {at::Tag::pt2_compliant_tag});
         library->def(out_schema, {at::Tag::pt2_compliant_tag});
+        // Else a backward pass goes on without the gradients of what the call was given.
+        for (const char *name : {"all_reduce_norm", "all_reduce_norm.out"})
+            library->impl(name, c10::DispatchKey::Autograd,
+                          torch::autograd::autogradNotImplementedFallback());
         for (const c10::DispatchKey key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
             library->impl("all_reduce_norm", torch::dispatch(key, TORCH_FN(all_reduce_norm)));
             library->impl("all_reduce_norm.out",
