@@ -13,6 +13,7 @@ import operator
 import os
 import sys
 import time
+import warnings
 
 try:
     import torch
@@ -610,6 +611,7 @@ def test_sglang(job):
 
 def main():
     job = Job()
+    warnings.filterwarnings("error", "erase_node")
     for test in (test_operator, test_operator_refuses, test_traced, test_graph, test_fused,
                  test_left, test_inductor, test_flashinfer, test_vllm_fusion, test_sglang):
         if NAMES and test.__name__ not in NAMES:

@@ -135,7 +135,7 @@ class NormFusion:
         for name, result in zip(outputs, results):
             for node in wanted[name]:
                 self._replace(graph, node, result)
-        for node in [*quant, *norm.nodes, *norm.kept, *rows.nodes]:
+        for node in dict.fromkeys([*quant, *norm.nodes, *norm.kept, *rows.nodes]):
             if not node.users:
                 graph.erase_node(node)
         self.counts[",".join(outputs)] += 1
