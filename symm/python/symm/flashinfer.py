@@ -200,8 +200,12 @@ def create_allreduce_fusion_workspace(
 # ---- Calls -------------------------------------------------------------------------------
 
 
-def _takes(x: Any, pattern: int, scale_out: Any, group_size: int | None) -> str:
+def _takes(x: Any, pattern: int, scale_out: Any, group_size: int | None,
+           options: dict[str, Any]) -> str:
     """What libsymm does not take of a call, for the error; "": it takes it."""
+    unknown = [name for name in options if name != "moe_finalize_backend"]
+    if unknown:
+        return f"the option {unknown[0]}"
     if pattern not in _PATTERNS:
         return f"pattern {pattern}"
     if str(x.dtype) not in _DTYPES:
@@ -290,13 +294,14 @@ def allreduce_fusion(
     layout_code have no effect.
 
     Returns output (pattern 0), norm_out (1, 4, 9, 11) or quant_out (2, 8, 10). Other patterns,
-    dtypes and workspaces are passed on to FlashInfer; NotImplementedError without it. Raises
-    ValueError for missing tensors, symm.Error with libsymm's sentence.
+    dtypes, workspaces and options are passed on to FlashInfer; NotImplementedError without it.
+    Raises ValueError for missing tensors, symm.Error with libsymm's sentence.
     """
     import torch
 
     ours = isinstance(workspace, AllReduceFusionWorkspace)
-    what = _takes(input, pattern, scale_out, block_quant_group_size) if ours else "this workspace"
+    what = (_takes(input, pattern, scale_out, block_quant_group_size, options) if ours
+            else "this workspace")
     if what:
         arguments = {name: value for name, value in locals().items() if name in _FORWARDED}
         return _pass_on(workspace, what, {**arguments, **options})
@@ -309,7 +314,7 @@ def allreduce_fusion(
         else:
             engine.all_reduce(input, output, counters)
         return output
-    _needed(pattern, rms_gamma=rms_gamma)
+    _needed(pattern, residual_in=residual_in, rms_gamma=rms_gamma)
     writes_norm = _PATTERNS[pattern][1]
     if writes_norm and norm_out is None:
         norm_out = torch.empty_like(input)

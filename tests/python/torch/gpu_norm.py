@@ -467,8 +467,9 @@ def flashinfer_layouts(job, workspace, x, gamma):
     for rows in (9, 12):
         scales = torch.full((4, rows + 3), -1.0, device=job.device)[:, :rows]
         columns = torch.empty(4, 9, device=job.device).t() if rows == 9 else scales[:, :9].t()
-        symm.flashinfer.allreduce_fusion(x, workspace, 9, rms_gamma=gamma, quant_out=q, norm_out=n,
-                                         scale_out=columns, block_quant_group_size=128)
+        symm.flashinfer.allreduce_fusion(
+            x, workspace, 9, residual_in=x, rms_gamma=gamma, quant_out=q, norm_out=n,
+            scale_out=columns, block_quant_group_size=128)
         checks.assert_close_scales(columns, checks.group_scales(n))
     y = x.clone()
     got = symm.flashinfer.allreduce_fusion(y, workspace, 4, rms_gamma=gamma, quant_out=q,
@@ -484,7 +485,7 @@ def flashinfer_passes_on(job, workspace, x, gamma):
     made = len(stand_ins.TheirWorkspace.made)
     for options in (dict(pattern=3), dict(pattern=7, moe_finalize_backend="cake"),
                     dict(pattern=8, scale_out=packed, block_quant_group_size=128),
-                    dict(pattern=9, block_quant_group_size=96)):
+                    dict(pattern=9, block_quant_group_size=96), dict(pattern=1, newer=True)):
         name, arguments = fusion(x, workspace, rms_gamma=gamma, quant_out=q, **options)
         assert name == "theirs" and arguments["input"] is x and arguments["rms_gamma"] is gamma
         assert {**arguments, **options} == arguments and "wide" not in arguments
@@ -492,11 +493,14 @@ def flashinfer_passes_on(job, workspace, x, gamma):
     assert len(stand_ins.TheirWorkspace.made) == made + 1
     assert theirs.arguments["max_token_num"] == 64 and theirs.arguments["group"] is job.cpu_group
     assert fusion(x, theirs, 1)[1]["workspace"] is theirs
-    for word, pattern, options in (("needs rms_gamma", 1, {}),
-                                   ("needs quant_out", 2, {"rms_gamma": gamma}),
-                                   ("needs scale_factor", 2, {"rms_gamma": gamma, "quant_out": q}),
-                                   ("needs scale_out", 10, {"rms_gamma": gamma, "quant_out": q}),
-                                   ("not (9, 1) of", 10, {"rms_gamma": gamma, "quant_out": q,
+    rows = {"residual_in": x}
+    needed = {**rows, "rms_gamma": gamma}
+    for word, pattern, options in (("needs residual_in", 1, {"rms_gamma": gamma}),
+                                   ("needs rms_gamma", 1, rows),
+                                   ("needs quant_out", 2, needed),
+                                   ("needs scale_factor", 2, {**needed, "quant_out": q}),
+                                   ("needs scale_out", 10, {**needed, "quant_out": q}),
+                                   ("not (9, 1) of", 10, {**needed, "quant_out": q,
                                                           "scale_out": gamma})):
         refused(ValueError, word, fusion, x, workspace, pattern, **options)
     refused(ValueError, "world_size is", workspace_of_size, job)
