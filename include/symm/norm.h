@@ -19,7 +19,8 @@
  * So sum_out = s has the bits of symm_all_reduce, and residual_out = r those of all_reduce,
  * then add, then add. All results have the same bits on all ranks if bias, residual_in and
  * weight have. The order of the sum over a row's columns is not promised: m, and the product before
- * it is rounded to T, are within 2^-18 of their values, relatively.
+ * it is rounded to T, are within 2^-18 of their values, relatively, where no step overflows float32
+ * or is smaller than its normal numbers. A NaN of n is NaN in q and no maximum of a scale.
  */
 #ifndef SYMM_NORM_H
 #define SYMM_NORM_H

@@ -269,11 +269,12 @@ SYMM_API symm_status symm_alloc_id_free(symm_team *team,
  * Graphs over memory that is not symmetric (CUDA, ranks of one host). Between
  * symm_team_capture_begin (local) and symm_team_capture_end (collective) any number of graphs may
  * capture collectives of the team; these use device memory that peers can map (as
- * symm_buffer_register takes it) without a copy. Other calls are not affected. All ranks capture
- * the same calls in one order, over all streams. A replay before symm_team_capture_end is an
- * error on all ranks, and stays one if that fails: SYMM_ERR_MISMATCH names the first call that
- * differs. Captures of several teams may overlap. SYMM_ERR_IN_USE: begun already.
- * SYMM_ERR_INVALID: not begun. SYMM_ERR_UNSUPPORTED: host.
+ * symm_buffer_register takes it) without a copy. Calls that need no peer's address (by packets),
+ * all_reduce_norm and calls outside of graphs are made as without it. All ranks capture the same
+ * calls in one order, over all streams. A replay before symm_team_capture_end is an error on all
+ * ranks, and stays one if that fails: SYMM_ERR_MISMATCH names the first call that differs. Captures
+ * of several teams may overlap. SYMM_ERR_IN_USE: begun already. SYMM_ERR_INVALID: not begun.
+ * SYMM_ERR_UNSUPPORTED: host.
  */
 SYMM_API symm_status symm_team_capture_begin(symm_team *team) SYMM_MUST_CHECK;
 SYMM_API symm_status symm_team_capture_end(symm_team *team) SYMM_MUST_CHECK;
@@ -288,12 +289,12 @@ SYMM_API symm_status symm_team_capture_abandon(symm_team *team,
                                                const char *why) SYMM_MUST_CHECK;
 /*
  * To be called before captured memory goes back to the driver, with any memory, at any time. From
- * then on a replay of a call that uses [ptr, ptr + bytes) is an error, also in a graph that is
- * running: on this rank at once; on peers when they wait for this rank, whose error names the
- * memory, or at their deadline if it replays no more. The caller may free the memory when its own
- * replays have ended: no peer uses it after that. (Memory of cuMemAlloc: peers keep it mapped
- * until the next symm_team_capture_end, or the team's end.) Memory freed without this call is not
- * noticed. On error the team has failed.
+ * then on a replay of a call that uses [ptr, ptr + bytes) and whose addresses were exchanged is an
+ * error, also in a graph that is running: on this rank at once; on peers when they wait for this
+ * rank, whose error names the memory, or at their deadline if it replays no more. The caller may
+ * free the memory when its own replays have ended: no peer uses it after that. (Memory of
+ * cuMemAlloc: peers keep it mapped until the next symm_team_capture_end, or the team's end.) Memory
+ * freed without this call is not noticed. On error the team has failed.
  */
 SYMM_API symm_status symm_team_capture_release(symm_team *team, const void *ptr,
                                                size_t bytes) SYMM_MUST_CHECK;
