@@ -93,8 +93,9 @@ typedef struct symm_norm {
  * At least one output. The ranks agree on all but addresses (rows, hidden, dtype, quant, flags,
  * eps, weight_offset, and which pointers are NULL): else SYMM_ERR_MISMATCH. rows 0 synchronises,
  * whatever the pointers are. call, work, errors: as symm_all_reduce. call->algorithm "lamport_push"
- * or "two_shot_push" forces the fused kernel on CUDA; any other algorithm runs an all_reduce by it,
- * then a kernel for the rest. symm_explain says which.
+ * or "two_shot_push" forces the fused kernel on CUDA in teams of 4 or 8 ranks, "lamport_push" in
+ * those of 2, too; else an all_reduce by that algorithm runs, then a kernel for the rest.
+ * symm_explain says which.
  *   const symm_norm norm = {.size = sizeof(norm), .rows = 8, .hidden = 4096,
  *                           .dtype = SYMM_BFLOAT16, .eps = 1e-6f, .in = x, .residual_in = r,
  *                           .residual_out = r, .weight = w, .norm_out = y};
