@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_host_relay.c - relays as real processes of one machine: exchanges of all sizes, strangers,
- * lost connections, wrong secrets, what an idle relay costs, and a peer that lies.
+ * lost connections, an exchange that failed on one rank alone, wrong secrets, what an idle relay
+ * costs, and a peer that lies.
  */
 /* ctest: cost 7 */
 #include <arpa/inet.h>
@@ -160,6 +161,59 @@ static void test_sizes(void **state)
         job_run(&job, body_exchange);
         assert_all_met(&job);
         job_close(&job);
+    }
+}
+
+/* Rank 1's step on its host has failed, after which its host's leader has completed the exchange with
+ * the other hosts. Kind 1: then the leader has gone, so rank 1 serves. */
+static int body_went(int rank, struct plane_result *result, void *arg)
+{
+    struct job *job = arg;
+    struct side side;
+    struct symm_relay_exchange x = {.what = "split (world)", .tag = 5};
+    struct symm_relay_result none;
+    int code = 0;
+
+    PLANE_CHECK(side_open(&side, rank, job, good_key) == 0);
+    if (leads(&side))
+        plane_note(result,
+                   allgather(&side, side.leaders, job->hosts, job->timeout, &code));
+    atomic_fetch_add(&job->shared->ready, 1);
+    PLANE_CHECK(await(&job->shared->ready, job->ranks) == 0);
+    if (rank == 1) {
+        x.leaders = side.leaders;
+        x.hosts = job->hosts;
+        x.start = symm__now();
+        x.failed = symm__fail(SYMM_ERR_PEER_DEAD, "rank 7 died");
+        plane_note(result, symm__relay_exchange(side.relay, &x, &none));
+        result->seconds = symm__now() - x.start;
+        atomic_store(&job->shared->over, 1);
+    }
+    if (job->kind == 0 || rank == 2)
+        PLANE_CHECK(await(&job->shared->over, 1) == 0);
+    side_close(&side);
+    return 0;
+}
+
+/* It is told that the exchange is over, and does not wait the second that a verdict may take. */
+static void test_went(void **state)
+{
+    struct job job;
+
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        double best = HARNESS_SOON;
+
+        for (int try = 0; try < 5 && best > 0.5; try++) {
+            job_open(&job, "aab");
+            job.kind = kind;
+            job_run(&job, body_went);
+            assert_error(&job, 1, SYMM_ERR_PEER_DEAD, "rank 7 died");
+            if (job.plane.results[1].seconds < best)
+                best = job.plane.results[1].seconds;
+            job_close(&job);
+        }
+        assert_true(best <= 0.5);
     }
 }
 
@@ -389,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_lost_connections),
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_went),
         cmocka_unit_test(test_wrong_secret),
         cmocka_unit_test(test_idle),
         cmocka_unit_test(test_lies),

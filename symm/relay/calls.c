@@ -264,7 +264,7 @@ symm_status symm__relay_exchange(struct symm_relay *relay,
         symm__relay_wake(relay);
     }
     own = wait_over(relay, x, text);
-    if (call->state == SYMM_CALL_WENT) {
+    if (call->state == SYMM_CALL_WENT && !call->failed) {
         result->message = symm__relay_keep(call->all);
         result->went = true;
         status = symm__relay_take_parts(x, result);

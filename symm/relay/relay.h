@@ -83,7 +83,8 @@ struct symm_relay_exchange {
      * NULL. */
     symm_status (*ask)(void *arg);
     void *arg;
-    /* != SYMM_OK: this host has failed already; the others fail with symm_last_error(). */
+    /* != SYMM_OK: this rank has failed already; the others fail with symm_last_error(), unless
+     * this host's leader has completed the exchange with them. */
     symm_status failed;
 };
 

@@ -61,7 +61,8 @@ static void call_hear(struct symm_relay *relay, struct symm_relay_message *messa
         call->all = symm__relay_keep(message);
         call->state = SYMM_CALL_HAS;
         call->have_due = true;
-    } else if (message->head.kind == SYMM_RELAY_GO && call->state == SYMM_CALL_HAS) {
+    } else if (message->head.kind == SYMM_RELAY_GO &&
+               (call->state == SYMM_CALL_HAS || call->failed)) {
         call->state = SYMM_CALL_WENT;
     } else if (message->head.kind == SYMM_RELAY_FAIL) {
         call->fail = symm__relay_keep(message);
