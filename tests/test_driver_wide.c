@@ -317,6 +317,41 @@ static void test_on_demand(void **state)
     }
 }
 
+/* Rank 2 finalizes its context in place of a call that is NCCL's over all ranks. */
+static int body_leaves(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    const symm_call call = {.size = sizeof(call), .site = "left"};
+    symm_work *work = NULL;
+    double begin;
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    CHECK_ZERO(transpose(&s, s.team));
+    begin = harness_now();
+    if (s.rank != 2) {
+        CHECK_OK(symm_all_to_all(s.team, s.in.device, s.out.device, 10, SYMM_INT32,
+                                 &call, &work));
+        CHECK_STATUS(symm_work_synchronize(work, HARNESS_AMPLE), SYMM_ERR_PEER_DEAD);
+        CHECK_ERROR("rank 2");
+        CHECK_ERROR("has finalized its context");
+        CHECK(harness_now() - begin < HARNESS_SOON);
+        symm_work_release(work);
+    }
+    engine_close(&s);
+    return 0;
+}
+
+static void test_leaves(void **state)
+{
+    static char layout[] = "abb";
+    struct harness h = {
+        .ranks = 3, .body = body_leaves, .arg = layout, .configure = harness_host_of};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+}
+
 /* A communicator that cannot be made on demand: all ranks get the error of that rank, and the
  * team can make it later. */
 static int body_unmade(symm_ctx *ctx, void *arg)
@@ -445,8 +480,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts),     cmocka_unit_test(test_many),
-        cmocka_unit_test(test_on_demand), cmocka_unit_test(test_unmade),
-        cmocka_unit_test(test_late),      cmocka_unit_test(test_aborted)};
+        cmocka_unit_test(test_on_demand), cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_unmade),    cmocka_unit_test(test_late),
+        cmocka_unit_test(test_aborted)};
 
     engine_suite();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_engine_nccl_fault.c - calls over NCCL that fail: ranks at different calls; a rank that
- * is late or dead, or whose operation hangs or fails. All ranks get a named error, their
+ * is late, dead or gone, or whose operation hangs or fails. All ranks get a named error, their
  * communicators are aborted, and symm_finalize works as usual.
  * ctest: cost 10
  */
@@ -197,6 +197,38 @@ static void test_unmet(void **state)
     run_patient(unmet, 2, HARNESS_PROCESSES, with_pairs, true);
 }
 
+/* Rank 1 finalizes its context, and has sent nothing: that ends the receive, long before its
+ * deadline. */
+static int leaves(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+    symm_call call = {.size = sizeof(call), .site = "left"};
+    symm_work *work = NULL;
+    double begin;
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    call.stream = s.stream;
+    if (s.rank == 0) {
+        begin = harness_now();
+        CHECK_OK(symm_recv(s.team, s.out.device, 8, SYMM_INT32, 1, &call, &work));
+        CHECK_STATUS(symm_work_synchronize(work, SECONDS), SYMM_ERR_PEER_DEAD);
+        CHECK_ERROR("rank 1 has finalized its context while rank 0 waited for it in "
+                    "symm_recv with rank 1");
+        CHECK(harness_now() - begin < HARNESS_SOON);
+        symm_work_release(work);
+    }
+    engine_close(&s);
+    return 0;
+}
+
+static void test_leaves(void **state)
+{
+    (void)state;
+    assert_int_equal(engine_run(leaves, 2, HARNESS_PROCESSES, NULL, NULL, 0), 0);
+    assert_int_equal(engine_run(leaves, 2, HARNESS_THREADS, NULL, NULL, 0), 0);
+}
+
 /*
  * The team fails while two ranks make their communicator: it is aborted like those that were
  * there, nothing is begun on it, and the team ends.
@@ -364,10 +396,10 @@ static void test_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_hangs),
-        cmocka_unit_test(test_unmet),    cmocka_unit_test(test_overtaken),
-        cmocka_unit_test(test_aborted),  cmocka_unit_test(test_dies),
-        cmocka_unit_test(test_fails)};
+        cmocka_unit_test(test_mismatch),  cmocka_unit_test(test_hangs),
+        cmocka_unit_test(test_unmet),     cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_overtaken), cmocka_unit_test(test_aborted),
+        cmocka_unit_test(test_dies),      cmocka_unit_test(test_fails)};
     int failed;
 
     engine_suite();

@@ -41,11 +41,11 @@ struct symm_engine_call {
     int count;
     double timeout;
     const char *what, *site; /* for sentences */
-    /* Host backend: the team ranks without which a collective over hosts cannot end (NULL: all
-     * of them), and how many; 0: it is no such collective. */
+    /* The team ranks without which a collective over hosts cannot end (NULL: all of them), and how
+     * many; 0: it is no such collective. They live as long as the team. */
     const int *members;
     int member_count;
-    /* Sends and receives, for tools: the peers' world ranks, and the call's step. */
+    /* Sends and receives: the first SYMM_SIGHT_AWAITED peers' world ranks; for tools, the step. */
     const int *peers;
     int peer_count;
     uint32_t step;

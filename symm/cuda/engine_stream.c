@@ -8,7 +8,8 @@
  * the kernel before it has one.
  *
  * The deadline counts from the moment the stream reaches the operation. All ranks of a
- * collective have arrived by then: the kernel that announced it waits for them.
+ * collective on one host have arrived by then: the kernel that announced it waits for them. In one
+ * over hosts, and in sends and receives, a rank may never come that has finalized its context.
  *
  * The engine may block, and not return. So the watchdog gets a call, captured or not, before the
  * call enters the engine, and ends it in the same way; the time in the engine has the same limit.
@@ -52,6 +53,7 @@ static symm_status run(const struct symm_engine_call *call, CUstream stream)
     struct symm_cuda_wait about = {.team = team,
                                    .timeout = call->timeout,
                                    .comm = call->comm,
+                                   .awaited = symm__engine_awaited(call),
                                    .peer = -1,
                                    .signal = -1};
     struct symm_cuda_wait *wait = NULL;
@@ -149,13 +151,13 @@ symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait)
         crowds(ctx, text, sizeof(text)));
 }
 
-symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait)
+symm_status symm__cuda_engine_poll(struct symm_cuda_wait *wait)
 {
     const struct symm_engine_ops *ops = wait->team->ctx->engine->ops;
     symm_status status = ops->comm_error(wait->comm);
 
     if (status == SYMM_OK)
-        return SYMM_OK;
+        return symm__engine_left(wait->team, &wait->awaited, wait->what);
     status = symm__engine_reported(wait->team->ctx, status, "");
     return symm__engine_failed(wait->team, status, wait->what, wait->site);
 }

@@ -17,6 +17,7 @@
 #include "cuda/device.h"
 #include "cuda/map.h"
 #include "cuda/multicast_object.h"
+#include "engine/runtime.h"
 
 #define SYMM_CUDA_RESULTS                                                              \
     1024 /* handles at a time that have a result slot of their own */
@@ -218,6 +219,7 @@ struct symm_cuda_wait {
     char site[SYMM_SITE_NAME_BYTES];
     /* Of an engine's operation instead, which is ended by an abort; NULL: none. */
     struct symm_engine_comm *comm;
+    struct symm_engine_awaited awaited;
     /* The calling thread is in the engine, until this time at most; with the lock. */
     bool inside;
     double until;
@@ -292,7 +294,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
                                   symm_work **handle) SYMM_MUST_CHECK;
 /* For the watchdog, with its lock and a scope. late: fails the team; poll: asks the engine. */
 symm_status symm__cuda_engine_late(const struct symm_cuda_wait *wait);
-symm_status symm__cuda_engine_poll(const struct symm_cuda_wait *wait);
+symm_status symm__cuda_engine_poll(struct symm_cuda_wait *wait);
 /* Of a team that has failed: aborts its communicators once its kernels have been marked. */
 void symm__cuda_engine_abort(symm_team *team);
 

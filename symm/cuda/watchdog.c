@@ -231,6 +231,7 @@ static void wait_leave(struct symm_cuda_launcher *launcher, struct symm_cuda_wai
 
     pthread_mutex_lock(&launcher->lock);
     wait->inside = false;
+    wait->awaited.left_at = 0;    /* the operation begins later */
     while (!keeps && *at != wait) /* a call's own wait is among the newest */
         at = &(*at)->next;
     if (!keeps)
@@ -289,10 +290,15 @@ static void poll_inside(struct symm_cuda_launcher *launcher,
                         struct symm_cuda_wait *wait, double now)
 {
     bool failed = __atomic_load_n(&wait->team->failed, __ATOMIC_ACQUIRE) != SYMM_OK;
+    symm_status status = SYMM_OK;
 
-    if (!failed && now >= wait->until)
-        symm__cuda_abort(wait->team, symm__cuda_engine_late(wait));
-    if (failed || now >= wait->until)
+    if (!failed)
+        status = now >= wait->until
+                     ? symm__cuda_engine_late(wait)
+                     : symm__engine_left(wait->team, &wait->awaited, wait->what);
+    if (status != SYMM_OK)
+        symm__cuda_abort(wait->team, status);
+    if (failed || status != SYMM_OK)
         wait_end(launcher, wait, now);
 }
 

@@ -92,55 +92,81 @@ symm_status symm__engine_failed(symm_team *team, symm_status status, const char 
     return symm__team_failed(team);
 }
 
-/* A call that waits in the engine, which does not report which rank it waits for. */
-struct waiting {
-    const struct symm_engine_call *call;
-    struct symm_control_wait seen;
-    double looked,
-        left_at; /* a member has been known since then to have finalized; 0: none */
-};
-
-/* A member on another host that has finalized its context; -1: none has. */
-static int left_member(const struct symm_engine_call *call)
+struct symm_engine_awaited symm__engine_awaited(const struct symm_engine_call *call)
 {
-    const symm_team *team = call->team;
+    struct symm_engine_awaited awaited = {.members = call->members,
+                                          .member_count = call->member_count};
 
-    for (int i = 0; i < call->member_count; i++) {
-        int rank = team->world_rank[call->members ? call->members[i] : i];
+    for (; awaited.peer_count < call->peer_count &&
+           awaited.peer_count < SYMM_ENGINE_PEERS;
+         awaited.peer_count++)
+        awaited.peers[awaited.peer_count] = call->peers[awaited.peer_count];
+    return awaited;
+}
 
-        if (symm__oob_left(&team->ctx->oob, rank))
+/* One of them that has finalized its context; -1: none has. */
+static int find_left(const symm_team *team, const struct symm_engine_awaited *awaited)
+{
+    const struct symm_oob *oob = &team->ctx->oob;
+
+    for (int i = 0; i < awaited->member_count; i++) {
+        int rank = team->world_rank[awaited->members ? awaited->members[i] : i];
+
+        if (symm__oob_left(oob, rank))
             return rank;
     }
+    for (int i = 0; i < awaited->peer_count; i++)
+        if (symm__oob_left(oob, awaited->peers[i]))
+            return awaited->peers[i];
     return -1;
 }
 
-/* The wait's `stop`. A member may finalize once its own part is done, while what it sent is still
- * on its way: so the call may still end for some time after that. */
+/* A rank may finalize once its own part is done, while what it sent is still on its way: so the
+ * operation may still end for some time after that. */
+symm_status symm__engine_left(symm_team *team, struct symm_engine_awaited *awaited,
+                              const char *what)
+{
+    const symm_ctx *ctx = team->ctx;
+    const int rank = find_left(team, awaited);
+    const double now = symm__now();
+    bool far;
+
+    if (rank < 0)
+        return SYMM_OK;
+    if (awaited->left_at == 0)
+        awaited->left_at = now;
+    if (now - awaited->left_at < LEFT_SECONDS)
+        return SYMM_OK;
+    far = symm__is_far(ctx, rank);
+    return symm__team_fail(
+        team, SYMM_ERR_PEER_DEAD,
+        "rank %d%s%s has finalized its context while rank %d waited for it in %s", rank,
+        far ? " on host " : "", far ? symm__host_of_rank(ctx, rank) : "", ctx->rank,
+        what);
+}
+
+/* A call that waits in the engine. */
+struct waiting {
+    const struct symm_engine_call *call;
+    struct symm_control_wait seen;
+    struct symm_engine_awaited awaited;
+    double looked;
+};
+
+/* The wait's `stop`. */
 static symm_status stop(void *arg)
 {
     struct waiting *waiting = arg;
     const struct symm_engine_call *call = waiting->call;
     symm_status status = symm__engine_stop(call->team);
-    const symm_ctx *ctx = call->team->ctx;
     double now = symm__now();
-    int rank;
 
     if (status != SYMM_OK || now - waiting->looked < LOOK_SECONDS)
         return status;
     waiting->looked = now;
     symm__control_wait_for(&waiting->seen, call->peers,
                            call->peer_count > 0 ? call->peer_count : -1);
-    rank = left_member(call);
-    if (rank < 0)
-        return SYMM_OK;
-    if (waiting->left_at == 0)
-        waiting->left_at = now;
-    if (now - waiting->left_at < LEFT_SECONDS)
-        return SYMM_OK;
-    return symm__team_fail(call->team, SYMM_ERR_PEER_DEAD,
-                           "rank %d on host %s has finalized its context while rank %d "
-                           "waited for it in %s",
-                           rank, symm__host_of_rank(ctx, rank), ctx->rank, call->what);
+    return symm__engine_left(call->team, &waiting->awaited, call->what);
 }
 
 /* "recv" of "symm_recv with rank 3": the name that tools show. */
@@ -158,6 +184,7 @@ symm_status symm__engine_run_host(const struct symm_engine_call *call)
     char op[24];
     struct waiting waiting = {
         .call = call,
+        .awaited = symm__engine_awaited(call),
         .seen = symm__control_wait(team->ctx, team->uid,
                                    operation(call->what, op, sizeof(op)), call->site)};
     const struct symm_engine_wait wait = {

@@ -179,6 +179,21 @@ void symm__engine_describe(const symm_team *team, int root,
 /* A host engine's collective, as a kernel: the round, then the engine. */
 symm_status symm__host_engine(struct symm_state *state, const struct symm_args *args);
 struct symm_engine_request symm__engine_request(const struct symm_args *args);
+#define SYMM_ENGINE_PEERS 16
+
+/* Whom an operation of the engine waits for, which does not say so itself. */
+struct symm_engine_awaited {
+    const int *members; /* as those of struct symm_engine_call */
+    int member_count;
+    int peers[SYMM_ENGINE_PEERS], peer_count; /* the first of them; world ranks */
+    double left_at; /* one is known since then to have finalized; 0: none */
+};
+
+struct symm_engine_awaited symm__engine_awaited(const struct symm_engine_call *call);
+/* To be called again and again while the operation is under way: fails the team if a rank that it
+ * waits for has finalized so long ago that nothing which that rank has sent is on its way. */
+symm_status symm__engine_left(symm_team *team, struct symm_engine_awaited *awaited,
+                              const char *what);
 /* Runs the call on memory of the host, now. */
 symm_status symm__engine_run_host(const struct symm_engine_call *call);
 /* An operation has failed here: fails the team, and aborts its communicators. */
