@@ -240,7 +240,7 @@ static bool host_named(int r)
 
     if (state->phase->when != KILL_INIT || !suite.host)
         return false;
-    snprintf(wanted, sizeof(wanted), "all ranks on host %s have died, or it cannot",
+    snprintf(wanted, sizeof(wanted), "on host %s have died, or cannot be reached",
              suite.host(state->victim));
     return strstr(state->sentence[r], wanted) != NULL;
 }

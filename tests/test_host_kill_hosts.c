@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,8 +23,7 @@
 #define SYMM_FAKE_ENGINE ""
 #endif
 
-#define HOSTS 3
-#define EACH  2
+#define RANKS 6
 
 /* Rank 0's port: a free one below those that the kernel gives the hosts' relays. */
 static void choose_port(void)
@@ -48,18 +48,24 @@ static void choose_port(void)
     setenv("SYMM_BOOTSTRAP_PORT", text, 1);
 }
 
+/* Hosts of 2, 1 and 3 ranks. */
+static const char *const host_names[RANKS] = {"first", "first", "second",
+                                              "third", "third", "third"};
+
 static const char *host_of(int rank)
 {
-    static const char *const names[HOSTS] = {"first", "second", "third"};
-
-    return names[rank / EACH];
+    return host_names[rank];
 }
 
 static void place_rank(symm_config *config, int rank)
 {
+    config->local_rank = config->local_size = 0;
+    for (int r = 0; r < RANKS; r++)
+        if (strcmp(host_of(r), host_of(rank)) == 0) {
+            config->local_rank += r < rank;
+            config->local_size++;
+        }
     setenv("SYMM_HOST_ID", host_of(rank), 1);
-    config->local_rank = rank % EACH;
-    config->local_size = EACH;
 }
 
 static const struct kill_phase phases[] = {
@@ -74,7 +80,7 @@ static const struct kill_phase phases[] = {
 
 int main(void)
 {
-    const struct kill_suite suite = {.ranks = HOSTS * EACH,
+    const struct kill_suite suite = {.ranks = RANKS,
                                      .kills = harness_env("SYMM_TEST_LONG", 0) ? 50 : 4,
                                      .stage_bytes = sizeof(struct kill_stage),
                                      .engine = SYMM_FAKE_ENGINE,

@@ -16,6 +16,7 @@
 #define ATTACH_SECONDS 0.2  /* after the host above has left: most jobs end then */
 #define ORPHAN_SECONDS                                                                 \
     0.04 /* for hosts below a gone one to attach, before they are probed */
+#define RANKS_NAMED 64 /* of a host */
 
 struct symm_relay_message *symm__relay_plain(enum symm_relay_kind kind, int rank,
                                              int status)
@@ -160,20 +161,38 @@ static int dead_rank(const struct symm_relay *relay, int host)
     return -1;
 }
 
-void symm__relay_fail_gone(struct symm_relay *relay, int host)
+/* "rank 3, alone on host b, has", "all ranks on host b (rank 3 and rank 4) have" */
+static void name_ranks(const struct symm_relay *relay, int host, char *text,
+                       size_t bytes)
 {
     const char *name = relay->config.at[host].name;
+    int ranks[RANKS_NAMED], count = 0;
+    char names[160];
+
+    for (int r = 0; r < relay->config.ranks && count < RANKS_NAMED; r++)
+        if (relay->config.host_of[r] == host)
+            ranks[count++] = r;
+    symm__ranks_text(ranks, count, names, sizeof(names));
+    snprintf(text, bytes,
+             count == 1 ? "%s, alone on host %s, has"
+                        : "all ranks (%s) on host %s have",
+             names, name);
+}
+
+void symm__relay_fail_gone(struct symm_relay *relay, int host)
+{
     /* If a rank of the host died before the others finalized, that is the cause. */
     int dead = relay->left[host] ? dead_rank(relay, host) : -1;
-    char sentence[SYMM_ERROR_BYTES];
+    char sentence[SYMM_ERROR_BYTES], who[240];
 
+    name_ranks(relay, host, who, sizeof(who));
     if (dead >= 0)
         snprintf(sentence, sizeof(sentence),
-                 "rank %d has died, and no other rank on host %s is left", dead, name);
+                 "rank %d has died, and no other rank on host %s is left", dead,
+                 relay->config.at[host].name);
     else
-        snprintf(sentence, sizeof(sentence), "all ranks on host %s have %s", name,
-                 relay->left[host] ? "finalized their contexts"
-                                   : "died, or it cannot be reached");
+        snprintf(sentence, sizeof(sentence), "%s %s", who,
+                 relay->left[host] ? "finalized" : "died, or cannot be reached");
     symm__ledger_host_gone(&relay->ledger, host, sentence);
 }
 
