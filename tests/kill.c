@@ -334,7 +334,7 @@ static int kill_in(const struct kill_phase *phase)
     int kills = (int)harness_env("SYMM_TEST_KILLS", suite.kills);
     int mets = 0, misses = 0, failed = 0, files = nccl_files();
     double met[KILLS], missed[KILLS], took, median;
-    uint64_t random = 100;
+    uint64_t random = (uint64_t)harness_env("SYMM_TEST_SEED", 100);
 
     for (const char *c = phase->name; *c; c++)
         random = random * 31 + (uint64_t)*c;

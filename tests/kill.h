@@ -6,7 +6,8 @@
  * and nothing may be left: no file, socket or process. A rank that dies before its bootstrap
  * connected it is missed only when the timeout of symm_init expires; the error names the
  * rank if the waiting rank knows it. The suite prints the time from the kill to the last
- * survivor's error. SYMM_TEST_KILLS=N: N kills per phase; SYMM_TEST_PHASE=name: only that.
+ * survivor's error. SYMM_TEST_KILLS=N: N kills per phase; SYMM_TEST_PHASE=name: only that;
+ * SYMM_TEST_SEED=N: other ranks at other moments.
  */
 #ifndef SYMM_TESTS_KILL_H
 #define SYMM_TESTS_KILL_H
