@@ -308,12 +308,53 @@ static void test_bad_address(void **state)
     unsetenv("SYMM_HOST_ADDRESS");
 }
 
+/* A port that is free, and now SYMM_PORT_RANGE. */
+static int free_port(void)
+{
+    struct symm_address at;
+    char range[32];
+    int fd, port;
+
+    assert_null(symm__address_parse("127.0.0.1", SYMM_ADDRESS_NUMBER, &at));
+    ((struct sockaddr_in *)(void *)&at.at)->sin_port = 0;
+    fd = symm__address_listen(&at);
+    assert_true(fd >= 0);
+    close(fd);
+    port = ntohs(((struct sockaddr_in *)(void *)&at.at)->sin_port);
+    snprintf(range, sizeof(range), "%d-%d", port, port);
+    setenv("SYMM_PORT_RANGE", range, 1);
+    return port;
+}
+
+/* A range that holds the port where the job's hosts meet: that one is left free for rank 0. */
+static void test_port_range(void **state)
+{
+    struct symm_host_address place = {0};
+    symm_status status = SYMM_ERR_SYSTEM;
+    int listener = -1, port = free_port();
+    char toward[32];
+
+    (void)state;
+    snprintf(toward, sizeof(toward), "127.0.0.1:%d", port);
+    assert_int_equal(symm__hosts_listen(toward, &place, &listener), SYMM_ERR_SYSTEM);
+    assert_non_null(strstr(symm_last_error(), "beside the one where the job's hosts"));
+    for (int i = 0; i < 10 && status != SYMM_OK; i++) { /* others may take the port */
+        port = free_port();
+        status = symm__hosts_listen("127.0.0.1:1", &place, &listener);
+    }
+    assert_int_equal(status, SYMM_OK);
+    assert_int_equal(ntohs(place.port), port);
+    close(listener);
+    unsetenv("SYMM_PORT_RANGE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hash),          cmocka_unit_test(test_packets),
         cmocka_unit_test(test_damage),        cmocka_unit_test(test_head_alone),
         cmocka_unit_test(test_message_grows), cmocka_unit_test(test_bad_address),
+        cmocka_unit_test(test_port_range),
     };
 
     symm_log_sink(plane_quiet, NULL);

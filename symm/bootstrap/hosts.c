@@ -146,7 +146,7 @@ symm_status symm__hosts_listen(const char *toward, struct symm_host_address *pla
 {
     struct symm_address own;
     char text[64];
-    int low, high, fd;
+    int low, high, but, fd;
     symm_status status = own_address(toward, place);
 
     if (status == SYMM_OK)
@@ -154,7 +154,14 @@ symm_status symm__hosts_listen(const char *toward, struct symm_host_address *pla
     if (status != SYMM_OK)
         return status;
     own = symm__host_address(place);
-    fd = symm__address_listen_among(&own, low, high);
+    but = toward ? symm__address_port(toward) : 0;
+    fd = symm__address_listen_among(&own, low, high, but);
+    if (fd < 0 && errno == EADDRINUSE && low <= but && but <= high)
+        return symm__fail(
+            SYMM_ERR_SYSTEM,
+            "no port of SYMM_PORT_RANGE %d-%d is free beside the one where "
+            "the job's hosts meet, %d",
+            low, high, but);
     if (fd < 0 && errno == EADDRINUSE && low > 0)
         return symm__fail(SYMM_ERR_SYSTEM, "no port of SYMM_PORT_RANGE %d-%d is free",
                           low, high);

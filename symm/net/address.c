@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,6 +27,11 @@ bool symm__address_has_port(const char *text)
     const char *colon = strrchr(text, ':');
 
     return colon && colon != text && is_port(colon + 1);
+}
+
+int symm__address_port(const char *text)
+{
+    return symm__address_has_port(text) ? atoi(strrchr(text, ':') + 1) : 0;
 }
 
 const char *symm__address_parse(const char *text, enum symm_address_form form,
@@ -160,20 +166,36 @@ int symm__address_listen(struct symm_address *address)
     return -1;
 }
 
-int symm__address_listen_among(struct symm_address *address, int low, int high)
+/* At any port but that one. */
+static int listen_but(struct symm_address *address, int but)
+{
+    const struct symm_address wanted = *address;
+    int first = symm__address_listen(address), second;
+
+    if (first < 0 || ntohs(((struct sockaddr_in *)&address->at)->sin_port) != but)
+        return first;
+    *address = wanted;
+    second = symm__address_listen(address); /* while the first one is held */
+    close(first);
+    return second;
+}
+
+int symm__address_listen_among(struct symm_address *address, int low, int high, int but)
 {
     const struct symm_address wanted = *address;
     /* Processes that begin together begin at different ports. */
     int count = high - low + 1, first = low ? (int)(getpid() % count) : 0;
 
     if (low == 0)
-        return symm__address_listen(address);
+        return listen_but(address, but);
     for (int i = 0; i < count; i++) {
+        const int port = low + (first + i) % count;
         int fd;
 
+        if (port == but)
+            continue;
         *address = wanted;
-        ((struct sockaddr_in *)&address->at)->sin_port =
-            htons((uint16_t)(low + (first + i) % count));
+        ((struct sockaddr_in *)&address->at)->sin_port = htons((uint16_t)port);
         fd = symm__address_listen(address);
         if (fd >= 0 || errno != EADDRINUSE)
             return fd;

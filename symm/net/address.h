@@ -39,8 +39,12 @@ const char *symm__address_text(const struct symm_address *address, char *text,
                                size_t bytes);
 /* A listener, or -1: errno. Port 0: any; `address` gets the port that was chosen. */
 int symm__address_listen(struct symm_address *address);
-/* The same at a port from low to high that is free; errno EADDRINUSE: none is. low 0: any. */
-int symm__address_listen_among(struct symm_address *address, int low, int high);
+/* The same at a port from low to high that is free, but not at port `but`; errno EADDRINUSE: none
+ * is. low 0: any; but 0: none is left out. */
+int symm__address_listen_among(struct symm_address *address, int low, int high,
+                               int but);
+/* The port at the text's end; 0: there is none. */
+int symm__address_port(const char *text);
 /* The wildcard of IPv6 and IPv4, where the system has both; the port stays. */
 void symm__address_any(struct symm_address *address);
 /* A socket that connects, or -1: errno. It is writable once symm__connect_error has a result. */
