@@ -385,6 +385,38 @@ static void test_pmi_manager(void **state)
     close(ends[1]);
 }
 
+/* Where rank 0 listens, by the host's name or address and by Slurm's list of nodes. */
+static void test_root(void **state)
+{
+    static const struct {
+        const char *host, *root;
+    } cases[] = {
+        {"SYMM_BOOTSTRAP_ADDR=node0", "node0:29501"},
+        {"SYMM_BOOTSTRAP_ADDR=fd00::2", "[fd00::2]:29501"},
+        {"SLURM_STEP_NODELIST=node1", "node1:29501"},
+        {"SLURM_STEP_NODELIST=b,a", "b:29501"},
+        {"SLURM_STEP_NODELIST=node[01-04,07]-ib,login1", "node01-ib:29501"},
+        {"SLURM_STEP_NODELIST=rack[2-3]n[10-12]", "rack2n10:29501"},
+        {"SLURM_STEP_NODELIST=rack[2,4]n[3,5]x,y", "rack2n3x:29501"},
+        {"SLURM_STEP_NODELIST=open[7", "open7:29501"},
+    };
+    char environment[300];
+    struct symm_job job;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(environment, sizeof(environment),
+                 "SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_LOCALID=1 SLURM_JOB_ID=7 "
+                 "SLURM_STEP_ID=0 SLURM_TASKS_PER_NODE=2(x2) SLURM_NODEID=0 "
+                 "SYMM_BOOTSTRAP_PORT=29501 %s",
+                 cases[i].host);
+        set_environment(environment);
+        if (symm__job_detect(&job) != SYMM_OK)
+            fail_msg("%s: %s", cases[i].host, symm_last_error());
+        assert_string_equal(job.root, cases[i].root);
+    }
+}
+
 static int show(void)
 {
     struct symm_job job;
@@ -472,11 +504,11 @@ static void test_real_launchers(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),           cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_each_missing),   cmocka_unit_test(test_secret_and_store),
-        cmocka_unit_test(test_long_key),       cmocka_unit_test(test_public),
-        cmocka_unit_test(test_single_key),     cmocka_unit_test(test_pmi_manager),
-        cmocka_unit_test(test_real_launchers),
+        cmocka_unit_test(test_good),         cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_each_missing), cmocka_unit_test(test_secret_and_store),
+        cmocka_unit_test(test_long_key),     cmocka_unit_test(test_public),
+        cmocka_unit_test(test_single_key),   cmocka_unit_test(test_pmi_manager),
+        cmocka_unit_test(test_root),         cmocka_unit_test(test_real_launchers),
     };
 
     if (argc > 1 && strcmp(argv[1], "--show") == 0)

@@ -78,17 +78,24 @@ symm_status symm__job_read_secret(struct symm_job *job)
     return SYMM_OK;
 }
 
-/* The first host of "node[01-04,07]-ib,login1". */
+/* The first host of "node[01-04,07]-ib,login1" or "rack[2-3]n[10,12]": of each bracket the first
+ * number. */
 static void first_node(const char *list, char *name, size_t bytes)
 {
-    size_t head = strcspn(list, "[,");
-    const char *open = list + head;
-    size_t digits = *open == '[' ? strcspn(open + 1, "-,]") : 0;
-    const char *shut = *open == '[' ? strchr(open, ']') : NULL;
-    size_t tail = shut ? strcspn(shut + 1, ",") : 0;
+    bool inside = false, taken = false; /* of a bracket; its first number */
+    size_t used = 0;
 
-    snprintf(name, bytes, "%.*s%.*s%.*s", (int)head, list, (int)digits,
-             digits ? open + 1 : "", (int)tail, shut ? shut + 1 : "");
+    for (; *list && (inside || *list != ','); list++) {
+        if (*list == '[' || *list == ']') {
+            inside = *list == '[';
+            taken = false;
+        } else if (inside && (*list == '-' || *list == ',')) {
+            taken = true;
+        } else if (!taken && used + 1 < bytes) {
+            name[used++] = *list;
+        }
+    }
+    name[used] = '\0';
 }
 
 /* Where rank 0 listens, if the job says so: SYMM_BOOTSTRAP_PORT at the host that the job or the
