@@ -393,6 +393,7 @@ static void test_root(void **state)
     } cases[] = {
         {"SYMM_BOOTSTRAP_ADDR=node0", "node0:29501"},
         {"SYMM_BOOTSTRAP_ADDR=fd00::2", "[fd00::2]:29501"},
+        {"SYMM_BOOTSTRAP_ADDR=[fd00::2]", "[fd00::2]:29501"},
         {"SLURM_STEP_NODELIST=node1", "node1:29501"},
         {"SLURM_STEP_NODELIST=b,a", "b:29501"},
         {"SLURM_STEP_NODELIST=node[01-04,07]-ib,login1", "node01-ib:29501"},

@@ -143,8 +143,9 @@ symm_status symm__job_read_root(struct symm_job *job)
                           "the name of rank 0's host has more than 255 "
                           "characters: '%.40s...'",
                           host);
-    snprintf(job->root, sizeof(job->root), strchr(host, ':') ? "[%s]:%d" : "%s:%d",
-             host, number);
+    /* an address of IPv6, unless it has its brackets */
+    snprintf(job->root, sizeof(job->root),
+             strchr(host, ':') && host[0] != '[' ? "[%s]:%d" : "%s:%d", host, number);
     return SYMM_OK;
 }
 
