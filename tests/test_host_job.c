@@ -14,12 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "bootstrap/job.h"
+#include "harness.h"
 #include "symm/symm.h"
 #include "symm/tools.h"
 #include "util/status.h"
@@ -385,6 +387,27 @@ static void test_pmi_manager(void **state)
     close(ends[1]);
 }
 
+/* A secret comes of a file alone: the open of a pipe that nobody writes to would never return. */
+static void test_secret_pipe(void **state)
+{
+    char folder[64], environment[200];
+    struct symm_job job;
+
+    (void)state;
+    harness_directory(folder, sizeof(folder));
+    snprintf(environment, sizeof(environment),
+             "SYMM_RANK=0 SYMM_WORLD_SIZE=1 SYMM_LOCAL_RANK=0 SYMM_LOCAL_WORLD_SIZE=1 "
+             "SYMM_JOB_ID=a SYMM_JOB_SECRET_FILE=%s/pipe",
+             folder);
+    set_environment(environment);
+    assert_int_equal(mkfifo(getenv("SYMM_JOB_SECRET_FILE"), 0600), 0);
+    alarm((unsigned)HARNESS_SOON);
+    assert_int_equal(symm__job_detect(&job), SYMM_ERR_JOB);
+    alarm(0);
+    assert_non_null(strstr(symm_last_error(), "must be a file of this user"));
+    harness_remove(folder);
+}
+
 /* Where rank 0 listens, by the host's name or address and by Slurm's list of nodes. */
 static void test_root(void **state)
 {
@@ -505,11 +528,12 @@ static void test_real_launchers(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),         cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_each_missing), cmocka_unit_test(test_secret_and_store),
-        cmocka_unit_test(test_long_key),     cmocka_unit_test(test_public),
-        cmocka_unit_test(test_single_key),   cmocka_unit_test(test_pmi_manager),
-        cmocka_unit_test(test_root),         cmocka_unit_test(test_real_launchers),
+        cmocka_unit_test(test_good),           cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_each_missing),   cmocka_unit_test(test_secret_and_store),
+        cmocka_unit_test(test_long_key),       cmocka_unit_test(test_public),
+        cmocka_unit_test(test_single_key),     cmocka_unit_test(test_pmi_manager),
+        cmocka_unit_test(test_root),           cmocka_unit_test(test_secret_pipe),
+        cmocka_unit_test(test_real_launchers),
     };
 
     if (argc > 1 && strcmp(argv[1], "--show") == 0)

@@ -22,7 +22,8 @@
 static symm_status secret_of_file(const char *path, char *text, size_t bytes)
 {
     struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    /* NONBLOCK: the open of a pipe waits for one that writes */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t got;
 
     if (fd < 0)
