@@ -32,6 +32,14 @@ static void test_joins(void **state)
               SYMM_OK, "");
 }
 
+/* A host that cannot join says why, and is named. */
+static void test_reason(void **state)
+{
+    (void)state;
+    must_give("root 1\nconnect 1\nJOIN status=-1 s:no-interface-fits\nwait\n",
+              SYMM_ERR_INVALID, "rank 1 reports: no-interface-fits");
+}
+
 /* Rank 0 gives a host a place where none can be. */
 static void test_place(void **state)
 {
@@ -162,9 +170,13 @@ static void test_again_and_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joins), cmocka_unit_test(test_place),
-        cmocka_unit_test(test_table), cmocka_unit_test(test_list),
-        cmocka_unit_test(test_again), cmocka_unit_test(test_again_and_again),
+        cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_reason),
+        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_again_and_again),
     };
 
     (void)setenv("SYMM_LOG", "error", 1);

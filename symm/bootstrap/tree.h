@@ -37,7 +37,7 @@ struct symm_tree_join {
     const uint8_t *key;  /* SYMM_SECRET_BYTES */
     double until;        /* a point in time */
     /* != SYMM_OK: this host cannot join, for the reason in symm_last_error(); all hosts return
-     * that, and so does this call. */
+     * that, with the rank of this host that reports it, and this call returns it, too. */
     symm_status failed;
 };
 

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -244,7 +245,9 @@ static void hear_join(struct join *join, struct branch *branch,
     if (message->head.status != SYMM_OK) {
         char text[SYMM_ERROR_BYTES];
         symm__relay_sentence(message, text);
-        join->status = symm__fail_quiet(symm__peer_status(message->head.status), text);
+        join->status = symm__fail(symm__peer_status(message->head.status),
+                                  "rank %" PRIu32 " reports: %s",
+                                  ntohl(branch->auth.first.from), text);
         /* Not -1: then table_send sends the error there, too. */
         branch->number = join->hosts;
         return;
@@ -586,7 +589,8 @@ static symm_status run(struct join *join, struct pollfd *polls)
     }
     if (status != SYMM_OK && is_root(join) && !join->table) {
         if (args->failed != SYMM_OK)
-            (void)symm__fail_quiet(status, join->why_failed);
+            (void)symm__fail(status, "rank %d reports: %s", args->rank,
+                             join->why_failed);
         join->table = table_make(join, status);
     }
     if (status != SYMM_OK || has_failed(join))
