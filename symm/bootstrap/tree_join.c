@@ -297,11 +297,15 @@ static symm_status fail_missing(const struct join *join)
     status = symm__fail(SYMM_ERR_TIMEOUT,
                         "%s %s not joined the job at %s after %.3g s: not started, or "
                         "does a firewall stop "
-                        "%s?%s%s",
+                        "%s?%s%s%s",
                         names, count == 1 ? "has" : "have", join->args->root,
                         symm__now() - join->start, count == 1 ? "it" : "them",
                         join->refused[0] ? " rank 0 has refused a host: " : "",
-                        join->refused);
+                        join->refused,
+                        join->joining.lacked || join->children.lacked
+                            ? " rank 0 lacked descriptors for connections: raise its "
+                              "limit of open files (ulimit -n)"
+                            : "");
     return status;
 }
 

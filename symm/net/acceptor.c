@@ -124,6 +124,7 @@ static int fall_short(struct symm_acceptor *acceptor, int error)
 {
     struct symm_guest *oldest = oldest_of(acceptor, -1);
 
+    acceptor->lacked = true;
     if (oldest) { /* closing it frees a descriptor */
         refuse(acceptor, oldest, "descriptors are short");
         return 0;

@@ -48,6 +48,7 @@ struct symm_acceptor {
     struct symm_guest **guests; /* oldest first */
     size_t count;
     double accept_at; /* no accept before */
+    bool lacked;      /* an accept has failed for lack of descriptors or memory */
     unsigned long refusals;
 };
 

@@ -207,7 +207,11 @@ static const char *hint(void *user)
     struct symm_relay *relay = user;
 
     relay->hint[0] = '\0';
-    if (relay->acceptor.refusals > 0)
+    if (relay->acceptor.lacked)
+        snprintf(relay->hint, sizeof(relay->hint),
+                 " rank %d lacked descriptors for connections (ulimit -n)",
+                 relay->config.rank);
+    else if (relay->acceptor.refusals > 0)
         snprintf(relay->hint, sizeof(relay->hint), " %lu connections were refused",
                  relay->acceptor.refusals);
     return relay->hint;
