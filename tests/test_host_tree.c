@@ -40,6 +40,39 @@ static void test_reason(void **state)
               SYMM_ERR_INVALID, "rank 1 reports: no-interface-fits");
 }
 
+/* What listens at rank 0's port takes no connection: the first try has not ended at the deadline. */
+static void test_silent(void **state)
+{
+    static const struct symm_host_address place = {.family = 4};
+    const int rank = 1;
+    uint8_t entry[ENTRY_BYTES] = {0}, all[2 * ENTRY_BYTES];
+    struct symm_address at;
+    char root[64];
+    int silent;
+
+    (void)state;
+    assert_null(symm__address_parse("127.0.0.1", SYMM_ADDRESS_NUMBER, &at));
+    ((struct sockaddr_in *)(void *)&at.at)->sin_port = 0;
+    silent = symm__address_listen(&at);
+    assert_true(silent >= 0);
+    assert_int_equal(symm__tree_join(&(struct symm_tree_join){
+                         .rank = rank,
+                         .size = 2,
+                         .ranks = &rank,
+                         .count = 1,
+                         .entries = entry,
+                         .bytes = ENTRY_BYTES,
+                         .all = all,
+                         .root = symm__address_text(&at, root, sizeof(root)),
+                         .listener = -1,
+                         .place = &place,
+                         .key = key,
+                         .until = symm__now() + 0.05}),
+                     SYMM_ERR_TIMEOUT);
+    assert_non_null(strstr(symm_last_error(), "(no try has ended)"));
+    close(silent);
+}
+
 /* Rank 0 gives a host a place where none can be. */
 static void test_place(void **state)
 {
@@ -170,13 +203,10 @@ static void test_again_and_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joins),
-        cmocka_unit_test(test_reason),
-        cmocka_unit_test(test_place),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_again),
-        cmocka_unit_test(test_again_and_again),
+        cmocka_unit_test(test_joins),  cmocka_unit_test(test_reason),
+        cmocka_unit_test(test_silent), cmocka_unit_test(test_place),
+        cmocka_unit_test(test_table),  cmocka_unit_test(test_list),
+        cmocka_unit_test(test_again),  cmocka_unit_test(test_again_and_again),
     };
 
     (void)setenv("SYMM_LOG", "error", 1);

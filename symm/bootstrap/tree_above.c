@@ -273,5 +273,6 @@ symm_status symm__tree_not_reached(const struct join *join)
         "firewall stand between?",
         join->args->rank,
         join->placed && !is_below_root(join) ? "the host above" : "rank 0",
-        join->args->root, join->why, symm__now() - join->start);
+        join->args->root, join->why[0] ? join->why : "no try has ended",
+        symm__now() - join->start);
 }
