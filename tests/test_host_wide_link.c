@@ -296,6 +296,7 @@ static void test_message_grows(void **state)
 static void test_bad_address(void **state)
 {
     struct symm_host_address place = {0};
+    struct symm_address at;
     int listener;
 
     (void)state;
@@ -305,7 +306,15 @@ static void test_bad_address(void **state)
     setenv("SYMM_HOST_ADDRESS", "192.0.2.77", 1);
     assert_int_equal(symm__hosts_listen(NULL, &place, &listener), SYMM_ERR_SYSTEM);
     assert_non_null(strstr(symm_last_error(), "192.0.2.77"));
+    setenv("SYMM_HOST_ADDRESS", "fe80::1", 1);
+    assert_int_equal(symm__hosts_listen(NULL, &place, &listener), SYMM_ERR_INVALID);
+    assert_non_null(strstr(symm_last_error(), "an address of one link"));
     unsetenv("SYMM_HOST_ADDRESS");
+    /* On the way to such an address the own one is of that link, too: another one is taken. */
+    assert_int_equal(symm__hosts_listen("[fe80::1%1]:9", &place, &listener), SYMM_OK);
+    at = symm__host_address(&place);
+    assert_false(symm__address_is_of_link(&at));
+    close(listener);
 }
 
 /* A port that is free, and now SYMM_PORT_RANGE. */

@@ -64,7 +64,8 @@ static void take_address(const struct symm_address *own,
     symm__address_take(own, &place->family, place->address, &place->port);
 }
 
-/* The local address from which `target` (numeric; NULL: none) is reached; nothing is sent. */
+/* The local address from which `target` (numeric; NULL: none) is reached, if other hosts can use
+ * it; nothing is sent. */
 static bool way_to(const char *target, struct symm_address *own)
 {
     struct symm_address to;
@@ -78,7 +79,8 @@ static bool way_to(const char *target, struct symm_address *own)
         return false;
     if (connect(fd, (const struct sockaddr *)&to.at, to.bytes) == 0) {
         own->bytes = sizeof(own->at);
-        found = getsockname(fd, (struct sockaddr *)&own->at, &own->bytes) == 0;
+        found = getsockname(fd, (struct sockaddr *)&own->at, &own->bytes) == 0 &&
+                !symm__address_is_of_link(own);
     }
     close(fd);
     return found;
@@ -102,6 +104,11 @@ static symm_status own_address(const char *toward, struct symm_host_address *pla
             "SYMM_HOST_ADDRESS='%.60s': must be a numeric address of this "
             "host, as 10.0.0.1",
             given);
+    if (given && symm__address_is_of_link(&own))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "SYMM_HOST_ADDRESS='%.60s': is an address of one link, which "
+                          "other hosts cannot use: give another one of this host",
+                          given);
     if (!given && list) {
         char names[200];
 

@@ -71,6 +71,13 @@ const char *symm__address_parse(const char *text, enum symm_address_form form,
     return NULL;
 }
 
+bool symm__address_is_of_link(const struct symm_address *address)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&address->at;
+
+    return address->at.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
 struct symm_address symm__address_make(unsigned family, const uint8_t number[16],
                                        uint16_t port)
 {
