@@ -176,6 +176,17 @@ has err1 "SYMM_SOCKET_IFNAME='nowhere': no interface that is up fits it"
 [ $((SECONDS - began)) -lt 50 ] || fail "a host that cannot join was waited for"
 of_host=()
 
+# One of a host's ranks does not come: all hosts hear it from the one that does.
+of_rank=([3]=false)
+for SYMM_INIT_TIMEOUT in 3 12 48; do
+    job 2 2 "$bin/symm-perf" all_reduce -b 8 -e 8
+    grep -q "rank 2 reports: on host h1: local rank 1 has not joined" err0 err1 && break
+done
+none_ok "a rank that does not come"
+for r in 0 1; do has err$r "rank 2 reports: on host h1: local rank 1 has not joined"; done
+has err2 "local rank 1 has not joined"
+of_rank=() SYMM_INIT_TIMEOUT=60
+
 # A rank that may open few files: all say which one, and what to raise.
 cat >few.sh <<'END'
 [ "$RANK" = "$LIMITED" ] && ulimit -n "$1"

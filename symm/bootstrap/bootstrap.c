@@ -79,6 +79,8 @@ symm_status symm__bootstrap_local(const struct symm_bootstrap_run *run, int *pee
 
 #define ENTRY_KEY_BYTES 16
 #define HAND_ON_SECONDS 2.0 /* for the entries to reach the other ranks of a host */
+#define TELL_SECONDS                                                                   \
+    1.0 /* at most: for the other hosts to hear who is missing on this one */
 
 /* What each rank gives; key and secret count only in rank 0's. */
 struct bootstrap_entry {
@@ -499,6 +501,15 @@ static symm_status order_check(const struct symm_bootstrap_run *near, int size)
     return SYMM_OK;
 }
 
+/* Seconds in which the ranks of this host must meet: a little is left to tell the other hosts who
+ * is missing here. */
+static double near_seconds(const struct gathering *gathering)
+{
+    const double left = gathering->until - symm__now();
+
+    return left - (left / 10 < TELL_SECONDS ? left / 10 : TELL_SECONDS);
+}
+
 static symm_status gather_tree(struct gathering *gathering, symm_status made,
                                const struct bootstrap_entry *mine)
 {
@@ -510,7 +521,7 @@ static symm_status gather_tree(struct gathering *gathering, symm_status made,
                                       .ranks = gathering->near_ranks,
                                       .key = key,
                                       .secret = run->secret,
-                                      .timeout = gathering->until - symm__now()};
+                                      .timeout = near_seconds(gathering)};
     symm_status status;
     /* One machine may play several hosts, or have several launchers of one job. */
     (void)snprintf(key, sizeof(key), "%s host=%016" PRIx64 " node=%.20s", run->key,
