@@ -8,9 +8,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "core/failure.h"
+#include "cuda/error_members.h"
 
 #define LATE 0.5 /* the timeout of a call to which a rank does not come */
 
@@ -229,12 +233,111 @@ static void streams(void **state)
     harness_shared_free(w, sizeof(*w));
 }
 
+/* ---- The longest sentences -------------------------------------------------------- */
+
+#define ADVICE "; if it is only slow, raise the timeout (SYMM_TIMEOUT)"
+
+/* A name of a site that just fits, of this letter. */
+static const char *long_name(char text[SYMM_SITE_NAME_BYTES], char letter)
+{
+    memset(text, letter, SYMM_SITE_NAME_BYTES - 1);
+    text[SYMM_SITE_NAME_BYTES - 1] = '\0';
+    return text;
+}
+
+static int body_long(symm_ctx *ctx, void *arg)
+{
+    struct harness_sync *sync = arg;
+    symm_team *world = symm_team_world(ctx);
+    symm_call call = {.size = sizeof(call)};
+    char before[SYMM_SITE_NAME_BYTES], now[SYMM_SITE_NAME_BYTES], text[256];
+
+    call.site = long_name(before, 'b');
+    CHECK_OK(symm_stream_create(ctx, &call.stream));
+    CHECK_OK(symm_barrier(world, &call, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, call.stream, HARNESS_AMPLE));
+    call.site = long_name(now, 'n');
+    call.timeout = LATE;
+    if (harness_rank() == 0) {
+        CHECK_ZERO(barrier_fails(world, call, SYMM_ERR_TIMEOUT));
+        snprintf(text, sizeof(text),
+                 "rank 1 did not arrive at site '%s' (barrier) step 2 ", now);
+        CHECK_ERROR(text);
+        snprintf(text, sizeof(text), "; rank 0 waits on stream %p, channel ",
+                 call.stream);
+        CHECK_ERROR(text);
+        snprintf(text, sizeof(text),
+                 "; rank 1 was last at site '%s' (barrier) step 1; ", before);
+        CHECK_ERROR(text);
+        CHECK_ERROR(
+            "; rank 0 uses all its 1 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, "
+            "at most 32), so a stream that waits may hold up another" ADVICE
+            "; SYMM_DUMP=FOLDER keeps the ranks' last calls");
+    }
+    CHECK_ZERO(harness_sync_wait(sync, 2));
+    symm_stream_destroy(ctx, call.stream);
+    return 0;
+}
+
+/* A late rank where all names are long and all that may be said is said. */
+static void longest(void **state)
+{
+    struct harness_sync *sync = harness_shared(sizeof(*sync));
+
+    (void)state;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+    assert_int_equal(run(body_long, sync), 0);
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    harness_shared_free(sync, sizeof(*sync));
+}
+
+/* The parts of a sentence fit into the bytes that callers have for them, whatever the numbers; the
+ * bytes of all parts fit into a record (report_timeout, error_record.c). */
+static void longest_parts(void **state)
+{
+    struct symm_site site = {.count_high = UINT32_MAX,
+                             .count_low = UINT32_MAX,
+                             .root = INT32_MIN,
+                             .options = UINT32_MAX};
+    char text[2 * SYMM_SITE_TEXT_BYTES], late[2 * SYMM_LATE_TEXT_BYTES];
+    int ranks[SYMM_DEVICE_RANKS], most = 0;
+    symm_team team = {.local_size = SYMM_DEVICE_RANKS, .world_rank = ranks};
+    struct symm_cuda_members all;
+
+    (void)state;
+    (void)long_name(site.name, 's');
+    for (int kind = 0; kind < 256; kind++)
+        for (int dtype = 0; symm_dtype_name((symm_dtype)dtype); dtype++)
+            for (int op = 0; symm_op_name((symm_op)op); op++)
+                for (int a = 0; a < SYMM_ALGORITHM_COUNT; a++) {
+                    if (!symm__kind_name((enum symm_kind)kind))
+                        continue;
+                    site.kind = (uint8_t)kind;
+                    site.dtype = (uint8_t)dtype;
+                    site.op = (uint8_t)op;
+                    site.algorithm = (uint8_t)a;
+                    (void)symm__site_text(&site, UINT32_MAX, text, sizeof(text));
+                    most = (int)strlen(text) > most ? (int)strlen(text) : most;
+                }
+    assert_in_range(most, SYMM_SITE_NAME_BYTES, SYMM_SITE_TEXT_BYTES - 1);
+    snprintf(late, sizeof(late), "rank %d was last at %s", INT32_MAX, text);
+    assert_in_range(strlen(late), SYMM_SITE_NAME_BYTES, SYMM_LATE_TEXT_BYTES - 1);
+    /* many ranks: those that fit are listed, the others counted */
+    for (int m = 0; m < SYMM_DEVICE_RANKS; m++)
+        ranks[team.local[m] = m] = 16311 + m;
+    memset(&all, 0xff, sizeof(all));
+    assert_int_equal(symm__members_text(&team, &all, text, 96), SYMM_DEVICE_RANKS - 1);
+    assert_string_equal(text,
+                        "rank 16312, rank 16313, rank 16314, rank 16315, rank 16316, "
+                        "rank 16317 and 65 more");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elsewhere),
-        cmocka_unit_test(placed_apart),
-        cmocka_unit_test(streams),
+        cmocka_unit_test(elsewhere),     cmocka_unit_test(placed_apart),
+        cmocka_unit_test(streams),       cmocka_unit_test(longest),
+        cmocka_unit_test(longest_parts),
     };
 
     device_suite();

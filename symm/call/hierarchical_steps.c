@@ -89,7 +89,7 @@ symm_status symm__step_announce(struct symm_hierarchical_run *run,
     const symm_team *team = run->team;
     uint64_t mine = run->args->site.tag, *tags = NULL;
     struct symm_engine_request step;
-    char text[176];
+    char text[SYMM_SITE_TEXT_BYTES];
     symm_status status;
 
     if (team->device_ops)

@@ -97,7 +97,7 @@ static symm_status report_mismatch(const struct slow_wait *slow, int member)
     symm_team *team = slow->team;
     struct symm_state *state = slow->state;
     const struct symm_slot *slot = &state->slots[member][state->epoch & 1];
-    char mine[176], theirs[176], where[64];
+    char mine[SYMM_SITE_TEXT_BYTES], theirs[SYMM_SITE_TEXT_BYTES], where[64];
     struct symm_site site;
 
     symm__site_copy(&slot->site, &site);
@@ -117,7 +117,7 @@ static symm_status report_dead(const struct slow_wait *slow, int member, int awa
                                symm_status status, const char *why)
 {
     symm_team *team = slow->team;
-    char mine[176], at[64], name[64], what[40] = "it";
+    char mine[SYMM_SITE_TEXT_BYTES], at[64], name[64], what[40] = "it";
 
     if (!slow->state)
         snprintf(what, sizeof(what), "its signal %d", slow->signal);
@@ -198,7 +198,7 @@ static symm_status look_for_crossing(const struct slow_wait *slow, int member)
     /* acquire: pairs with the release in show; only the value itself is used */
     uint64_t theirs =
         __atomic_load_n(&symm__near_control(ctx, rank)->waiting, __ATOMIC_ACQUIRE);
-    char name[64], other_name[64], mine[176];
+    char name[64], other_name[64], mine[SYMM_SITE_TEXT_BYTES];
     uint64_t value;
 
     if (theirs == 0 || (uint32_t)(theirs >> 32) == team->uid)
@@ -309,7 +309,8 @@ static symm_status report_timeout(const struct slow_wait *slow)
 {
     symm_team *team = slow->team;
     const struct symm_state *state = slow->state;
-    char missing[96], mine[150], at[64], own[96] = "", last[150], where[200];
+    char missing[96], mine[SYMM_SITE_TEXT_BYTES], at[64],
+        own[96] = "", last[SYMM_SITE_TEXT_BYTES], where[SYMM_LATE_TEXT_BYTES];
     struct symm_site site = {0};
     uint32_t before = state->epoch - 1;
     uint64_t value;

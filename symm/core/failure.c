@@ -98,12 +98,13 @@ static symm_status team_mark(symm_team *team, symm_status status, const char *te
 symm_status symm__team_fail(symm_team *team, symm_status status, const char *format,
                             ...)
 {
-    char text[SYMM_RECORD_BYTES - 8];
+    char text[SYMM_RECORD_BYTES - 8], whole[2 * SYMM_RECORD_BYTES];
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    vsnprintf(whole, sizeof(whole), format, args);
     va_end(args);
+    (void)symm__fit(text, sizeof(text), whole);
     symm__fail(status, "%s", text);
     return team_mark(team, status, text);
 }
@@ -355,7 +356,7 @@ static void difference(const struct symm_call_at *a, const struct symm_call_at *
     const uint64_t out[2] = {offset_of(a->site->out_high, a->site->out_low),
                              offset_of(b->site->out_high, b->site->out_low)};
     const bool inputs = in[0] != in[1];
-    char place[2][48];
+    char place[2][64];
 
     if ((out[0] == UINT64_MAX) !=
         (out[1] == UINT64_MAX)) /* of a gather in place alone */
@@ -441,7 +442,7 @@ static const char *norm_difference(const struct symm_call_at *a,
 symm_status symm__team_mismatch(symm_team *team, const struct symm_call_at *theirs,
                                 const struct symm_call_at *mine)
 {
-    char differs[176];
+    char differs[208];
 
     if (!theirs->site || !mine->site || strcmp(theirs->text, mine->text) != 0)
         return symm__team_fail(

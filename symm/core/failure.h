@@ -22,6 +22,7 @@ symm_status symm__team_record_of(symm_team *team, int member);
 /* Where the member is that has not come to a call on a channel, for a sentence: "rank 1 waits in
  * rendezvous (world)", "rank 1 was last at LAST"; last NULL: it has made no call there. *other: it
  * is elsewhere, so more time does not help. */
+#define SYMM_LATE_TEXT_BYTES 272
 const char *symm__team_late_text(symm_team *team, int world_rank, const char *last,
                                  bool *other, char *text, size_t bytes);
 /* What to do about a member that is late. */
@@ -39,7 +40,8 @@ void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site);
 const char *symm__site_name_text(const char *site, char *text, size_t bytes);
 /* Extends a hash by the options of an all_reduce_norm. */
 uint64_t symm__site_options(const struct symm_site *site, uint64_t hash);
-/* "'name' (all_reduce sum of 8 float32, ll_push) step 3" */
+/* "site 'name' (all_reduce sum of 8 float32, ll_push) step 3" */
+#define SYMM_SITE_TEXT_BYTES 240
 const char *symm__site_text(const struct symm_site *site, uint32_t step, char *text,
                             size_t bytes);
 /* A call of a rank, for a sentence. */

@@ -179,8 +179,8 @@ static symm_status take_over(symm_team *team)
 static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *facts, int member,
                                symm_status status, const char *why)
 {
-    char mine[176], at[SYMM_CUDA_WHERE_BYTES], name[64], whose[24] = "its",
-                                                         what[48] = "it";
+    char mine[SYMM_SITE_TEXT_BYTES], at[SYMM_CUDA_WHERE_BYTES], name[64],
+        whose[24] = "its", what[48] = "it";
 
     symm__team_name(team, name, sizeof(name));
     if (facts->status == SYMM_OK)
@@ -356,7 +356,8 @@ static uint32_t their_tag(const symm_team *team, const struct symm_cuda_facts *f
 static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts *facts,
                                    bool waited)
 {
-    char mine[176], theirs[176] = "another call", where[SYMM_CUDA_WHERE_BYTES];
+    char mine[SYMM_SITE_TEXT_BYTES], theirs[SYMM_SITE_TEXT_BYTES] = "another call",
+                                     where[SYMM_CUDA_WHERE_BYTES];
     struct symm_site site, own;
     struct symm_call_at at[2] = {{.text = theirs, .where = ""},
                                  {team->ctx->rank, NULL, mine, where}};
@@ -404,7 +405,8 @@ static uint64_t last_word(const symm_team *team, const struct symm_cuda_facts *f
 /* Fails because streams are late: all missing members' hosts have queued the call. */
 static symm_status report_queued(symm_team *team, const struct symm_cuda_facts *facts)
 {
-    char missing[96], mine[150], at[SYMM_CUDA_WHERE_BYTES], queued[192], queues[192];
+    char missing[96], mine[SYMM_SITE_TEXT_BYTES], at[SYMM_CUDA_WHERE_BYTES],
+        queued[160], queues[160];
 
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
@@ -431,7 +433,7 @@ static uint32_t launches_of(const symm_team *team, int member, int channel)
 static const char *unpaired_text(const symm_team *team, const struct symm_cuda_facts *facts,
                                  char *text, size_t bytes)
 {
-    char site[150];
+    char site[SYMM_SITE_TEXT_BYTES];
 
     text[0] = '\0';
     if (symm__is_signal(facts) ||
@@ -466,8 +468,14 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
 {
     const struct symm_cuda_members late =
         symm__members_less(&facts->missing, &facts->queued);
-    char missing[96], mine[150], at[SYMM_CUDA_WHERE_BYTES], last[150], late_at[200],
-        queued[192], queues[192], unpaired[288];
+    char missing[96], mine[SYMM_SITE_TEXT_BYTES], at[SYMM_CUDA_WHERE_BYTES],
+        last[SYMM_SITE_TEXT_BYTES], late_at[SYMM_LATE_TEXT_BYTES], queued[160],
+        queues[160], unpaired[SYMM_SITE_TEXT_BYTES + 160];
+    _Static_assert(
+        sizeof(missing) + sizeof(mine) + sizeof(at) + sizeof(late_at) + sizeof(queued) +
+                sizeof(queues) + 160 <=
+            SYMM_RECORD_BYTES - 8,
+        "the longest sentence fits into a record, with its own words and the advice");
     int one = symm__members_first(&late);
     uint64_t before;
     bool other;
@@ -518,7 +526,7 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
 
 static symm_status report_cancelled(symm_team *team, const struct symm_cuda_facts *facts)
 {
-    char missing[96], mine[176], at[SYMM_CUDA_WHERE_BYTES];
+    char missing[96], mine[SYMM_SITE_TEXT_BYTES], at[SYMM_CUDA_WHERE_BYTES];
 
     return symm__team_fail(team, SYMM_ERR_ABORTED,
                            "%s gave up while rank %d was at %s%s, and did not say why",

@@ -17,10 +17,11 @@
 #include "symm/device.h"
 #include "symm/symm.h"
 
-#define SYMM_CONTROL_MAGIC 0x73796d6d63746c32u /* "symmctl2" */
+#define SYMM_CONTROL_MAGIC 0x73796d6d63746c33u /* "symmctl3" */
 #define SYMM_MAX_TEAMS     256                 /* of one context at a time */
 #define SYMM_SLOT_WORDS    (SYMM_MAX_TEAMS / 64)
-#define SYMM_RECORD_BYTES  448
+/* The longest sentence fits: with the longest names, a list of ranks, and all that may follow. */
+#define SYMM_RECORD_BYTES  1280
 #define SYMM_CONTROL_SITES 1024 /* a power of two */
 
 /* live: the liveness thread's id while it lives; the kernel sets bit 30 when it dies. */
@@ -105,7 +106,7 @@ struct symm_creation {
     uint64_t list;    /* stands for parent, key and list */
     uint64_t members; /* the list's ranks, by bits of their places on the host */
     struct symm_slots taken; /* of teams of this rank, while its context is locked */
-    uint64_t text[64]; /* the list, or the sentence */
+    uint64_t text[144];      /* the list, or the sentence */
     /* Of a failed call, by place on the host: which call of that rank fails with it; 0: none. */
     uint32_t fails[SYMM_MAX_LOCAL_RANKS];
 };
@@ -141,8 +142,8 @@ struct symm_control {
 };
 
 /* What is mapped: whole pages for any page size. */
-#define SYMM_CONTROL_BYTES      819200
-#define SYMM_CONTROL_HOST_BYTES 163840 /* on the host backend */
+#define SYMM_CONTROL_BYTES      1032192
+#define SYMM_CONTROL_HOST_BYTES 376832 /* on the host backend */
 _Static_assert(sizeof(struct symm_record) == SYMM_RECORD_BYTES, "layout");
 _Static_assert(sizeof(struct symm_channel_table) == 768, "layout");
 _Static_assert(offsetof(struct symm_control, consensus_word) % 16384 == 0 &&

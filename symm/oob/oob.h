@@ -16,7 +16,7 @@
 #define SYMM_EXCHANGE_MAX_FDS   4096        /* of one member */
 #define SYMM_OOB_MAX            64          /* ranks of a host */
 #define SYMM_OOB_PAST           8           /* failed exchanges that are remembered */
-#define SYMM_OOB_SENTENCE       512         /* SYMM_ERROR_BYTES */
+#define SYMM_OOB_SENTENCE       1408        /* SYMM_ERROR_BYTES */
 
 struct symm_oob {
     int rank, size; /* in the world */

@@ -69,7 +69,7 @@ static void set_text(struct symm_creation *page, const char *text)
 {
     uint64_t words[sizeof(page->text) / sizeof(page->text[0])] = {0};
 
-    snprintf((char *)words, sizeof(words), "%s", text);
+    (void)symm__fit((char *)words, sizeof(words), text);
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         SET(page->text[i], words[i]);
 }

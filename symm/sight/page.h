@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define SYMM_SIGHT_MAGIC    0x73796d6d73656531u /* "symmsee1" */
-#define SYMM_SIGHT_LAYOUT   2
+#define SYMM_SIGHT_LAYOUT   3
 #define SYMM_SIGHT_TEAMS    256
 #define SYMM_SIGHT_MEMBERS  64   /* world ranks of a team that are listed */
 #define SYMM_SIGHT_SITES    1024 /* a power of two */
@@ -37,7 +37,7 @@
 #define SYMM_SIGHT_CONTROL  UINT32_MAX       /* the channel of exchanges over sockets */
 #define SYMM_SIGHT_PAIRS    (UINT32_MAX - 1) /* of one-sided calls, sends and receives */
 #define SYMM_SIGHT_NAME     96
-#define SYMM_SIGHT_SENTENCE 440
+#define SYMM_SIGHT_SENTENCE 1272
 
 struct symm_sight_team {
     uint32_t uid; /* 0: the slot is free; stored last */

@@ -70,17 +70,15 @@ static void errno_text(int error, char *text, size_t bytes)
     snprintf(text, bytes, "error %d", error);
 }
 
-/* The sentence with its tail: the tail is kept whole, the sentence is cut for it. */
+/* The sentence with its tail: the tail is kept whole, the sentence is made shorter for it. */
 __attribute__((format(printf, 3, 0))) static void
 format_sentence(char *sentence, const char *tail, const char *format, va_list args)
 {
-    size_t room = SYMM_ERROR_BYTES - strlen(tail);
-    int length = vsnprintf(sentence, room, format, args);
+    char whole[2 * SYMM_ERROR_BYTES];
+    int length = vsnprintf(whole, sizeof(whole), format, args);
 
-    if (length < 0)
-        snprintf(sentence, room, "%s", format);
-    else if ((size_t)length >= room)
-        memcpy(sentence + room - 4, "...", 4);
+    (void)symm__fit(sentence, SYMM_ERROR_BYTES - strlen(tail),
+                    length < 0 ? format : whole);
     memcpy(sentence + strlen(sentence), tail, strlen(tail) + 1);
 }
 

@@ -13,7 +13,8 @@
 
 #include "symm/symm.h"
 
-#define SYMM_ERROR_BYTES 512 /* longest sentence, with its NUL; longer ones are cut */
+/* Longest sentence, with its NUL; longer ones lose words in their middle. */
+#define SYMM_ERROR_BYTES 1408
 
 symm_status symm__fail(symm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -36,6 +36,20 @@ const char *symm__reason(char *text, size_t bytes)
     return symm__printable(text, bytes);
 }
 
+const char *symm__fit(char *text, size_t bytes, const char *sentence)
+{
+    const size_t length = strlen(sentence);
+    const char *last = sentence + length - bytes / 3, *word;
+
+    if (length < bytes)
+        return memmove(text, sentence, length + 1);
+    word = strchr(last, ' ');
+    if (word)
+        last = word;
+    snprintf(text, bytes, "%.*s...%s", (int)(bytes - strlen(last) - 4), sentence, last);
+    return text;
+}
+
 ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)
 {
     char path[512];
