@@ -156,11 +156,46 @@ static void all_come_again(void **state)
     }
 }
 
+/* The last rank aborts the team instead of coming to its split: the others do not wait for it. */
+static int body_abort(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *part = NULL;
+    const int n = symm_team_size(world);
+    const double start = harness_now();
+
+    if (symm_team_rank(world) == n - 1) {
+        harness_sleep(0.05);
+        CHECK_OK(symm_team_abort(world, "enough"));
+    } else {
+        CHECK_STATUS(symm_team_split(world, 0, 0, &part), SYMM_ERR_ABORTED);
+        CHECK_ERROR("has aborted world: enough");
+        CHECK(harness_now() - start < HARNESS_SOON);
+    }
+    CHECK_ZERO(harness_sync_wait(&s->sync, n));
+    if (symm_team_rank(world) ==
+        n - 1) /* it meets the split that the others have abandoned */
+        CHECK_STATUS(symm_team_split(world, 0, 0, &part), SYMM_ERR_ABORTED);
+    CHECK_OK(symm_team_split(world, 0, 0, &part));
+    CHECK_ZERO(check_sum(part));
+    symm_team_destroy(part);
+    return 0;
+}
+
+static void abort_ends_it(void **state)
+{
+    struct harness h = {.ranks = 3, .body = body_abort, .arg = *state};
+
+    memset(*state, 0, sizeof(struct shared));
+    assert_int_equal(harness_run(&h), 0);
+}
+
 int main(void)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
-    struct CMUnitTest tests[] = {cmocka_unit_test(all_come_again)};
+    struct CMUnitTest tests[] = {cmocka_unit_test(all_come_again),
+                                 cmocka_unit_test(abort_ends_it)};
 
-    tests[0].initial_state = shared;
+    tests[0].initial_state = tests[1].initial_state = shared;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,6 +230,43 @@ static void test_outside(void **state)
     harness_shared_free(shared, sizeof(*shared));
 }
 
+/* Rank 3 aborts the team, and comes to no split of it: those who wait for it in one, on its host and
+ * on the other, are told. All that know of the failure can split the team in spite of it. */
+static int body_abort(symm_ctx *ctx, void *arg)
+{
+    struct shared *shared = arg;
+    symm_team *world = symm_team_world(ctx), *part = NULL;
+    const double start = harness_now();
+
+    if (symm_team_rank(world) == 3) {
+        harness_sleep(0.05);
+        CHECK_OK(symm_team_abort(world, "enough"));
+    } else {
+        CHECK_STATUS(symm_team_split(world, 0, 0, &part), SYMM_ERR_ABORTED);
+        CHECK_ERROR("rank 3 has aborted world: enough");
+        CHECK(part == NULL);
+        CHECK(harness_now() - start < HARNESS_SOON);
+    }
+    CHECK_ZERO(harness_sync_wait(&shared->sync, RANKS));
+    if (symm_team_rank(world) ==
+        3) /* it meets the split that the others have abandoned */
+        CHECK_STATUS(symm_team_split(world, 0, 0, &part), SYMM_ERR_ABORTED);
+    CHECK_OK(symm_team_split(world, 0, 0, &part));
+    CHECK_OK(some_call(part, 0));
+    symm_team_destroy(part);
+    return 0;
+}
+
+static void test_abort(void **state)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+
+    (void)state;
+    shared->timeout = HARNESS_AMPLE;
+    assert_int_equal(run(shared, body_abort, 0), 0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
 /* ---- Another call ------------------------------------------------------------------------ */
 
 /* The ranks of one host agree with each other, but not with the other host's. */
@@ -355,10 +392,10 @@ static void test_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_death),   cmocka_unit_test(test_late),
-        cmocka_unit_test(test_outside), cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_leave),   cmocka_unit_test(test_early),
-        cmocka_unit_test(test_start),
+        cmocka_unit_test(test_death),    cmocka_unit_test(test_late),
+        cmocka_unit_test(test_outside),  cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_early),    cmocka_unit_test(test_start),
     };
     int failed;
 

@@ -220,24 +220,30 @@ static bool is_among(int rank, const int *ranks, int count)
 symm_status symm__team_gone_on(void *arg, const int *ranks, int count)
 {
     symm_team *team = arg;
+    struct symm_relay_report report;
     char name[64];
 
     for (int p = 0; p < team->local_size; p++) {
         const int m = team->local[p];
-        symm_status status;
+        symm_status status = SYMM_OK;
+        bool shrinks;
 
-        if (m == team->rank || !is_among(team->world_rank[m], ranks, count) ||
-            !symm__team_shrinks(team, team->world_rank[m]))
+        if (m == team->rank || !is_among(team->world_rank[m], ranks, count))
             continue;
-        status = symm__team_record_of(team, m);
-        return status != SYMM_OK
-                   ? status
-                   : symm__fail(SYMM_ERR_ABORTED,
-                                "rank %d has gone on to symm_team_shrink of %s",
-                                team->world_rank[m],
-                                symm__team_name(team, name, sizeof(name)));
+        shrinks = symm__team_shrinks(team, team->world_rank[m]);
+        if (shrinks || !team->had_failed)
+            status = symm__team_record_of(team, m);
+        if (status != SYMM_OK)
+            return status;
+        if (shrinks)
+            return symm__fail(
+                SYMM_ERR_ABORTED, "rank %d has gone on to symm_team_shrink of %s",
+                team->world_rank[m], symm__team_name(team, name, sizeof(name)));
     }
-    return SYMM_OK;
+    if (count >= 0 || team->had_failed ||
+        !symm__oob_reported(&team->ctx->oob, team->uid, &report))
+        return SYMM_OK;
+    return symm__team_fail(team, report.status, "%s", report.sentence);
 }
 
 symm_status symm__death_among(const symm_ctx *ctx, const int *ranks, int count, int *at,

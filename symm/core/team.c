@@ -58,11 +58,23 @@ void symm__team_describe(symm_team *team)
         device->base[p] = symm__heap_base(ctx, symm__team_rank_at(team, p));
 }
 
+/* After an exchange that failed: the reason may be the team's failure, of which another rank has
+ * learned first. This rank knows of it now, too: so all can make the next exchange in spite of it. */
+static void learn_failure(symm_team *team)
+{
+    char sentence[SYMM_ERROR_BYTES];
+
+    symm__error_save(sentence);
+    if (symm__team_gone_on(team, NULL, -1) != SYMM_OK)
+        symm__error_restore(sentence);
+}
+
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 const struct symm_own_message *own,
                                 struct symm_oob_message *messages)
 {
     const bool gives = own->status == SYMM_OK;
+    symm_status status;
     char name[64], step[128];
     const bool follows = team->opening && team->before == 0;
     struct symm_exchange exchange = {
@@ -88,9 +100,13 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
 
     team->agreed = team->again = false;
     team->before = 0;
+    team->had_failed = __atomic_load_n(&team->failed, __ATOMIC_RELAXED) != SYMM_OK;
     snprintf(step, sizeof(step), "%s (%s)", what,
              symm__team_name(team, name, sizeof(name)));
-    return symm__control_exchange(team->ctx, team->uid, what, &exchange, messages);
+    status = symm__control_exchange(team->ctx, team->uid, what, &exchange, messages);
+    if (status != SYMM_OK)
+        learn_failure(team);
+    return status;
 }
 
 void symm__team_show(const symm_team *team)

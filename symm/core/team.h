@@ -196,6 +196,7 @@ struct symm_team {
     int ring_turn;      /* atomic: the member that the last receive from any rank served */
     int32_t failing;          /* atomic: a thread writes the record */
     int32_t failed; /* symm_status, atomic; the record below is written before it */
+    bool had_failed; /* before the exchange that is under way, by what this rank knew */
     pthread_mutex_t
         channels;          /* guards the channels of streams while calls are queued */
     uint64_t channel_uses; /* CUDA: calls that took a channel */
@@ -267,8 +268,9 @@ symm_status symm__team_check_in(const symm_team *team,
 void symm__team_describe(symm_team *team);
 /* Is the rank, whose memory is mapped, in a symm_team_shrink that this rank has not entered? */
 bool symm__team_shrinks(const symm_team *team, int rank);
-/* Fails if one of these members (world ranks; count < 0: all) is in such a call, and so comes to no
- * exchange, with the failure that the member reports, if there is one. In failure.c. */
+/* Fails if one of these members (world ranks; count < 0: all, and those on other hosts) comes to no
+ * exchange any more: it is in such a call, or has reported that the team has failed. If this rank
+ * knew of the failure when it began, both make the exchange in spite of it. In failure.c. */
 symm_status symm__team_gone_on(void *team, const int *ranks, int count) SYMM_MUST_CHECK;
 /* What this rank gives to an exchange. */
 struct symm_own_message {
@@ -278,7 +280,7 @@ struct symm_own_message {
     const int *fds;
     int fds_count;
 };
-/* Makes one exchange of the team, and counts it. It ends if a member is in such a call. */
+/* Makes one exchange of the team, and counts it. It ends if symm__team_gone_on fails. */
 symm_status symm__team_exchange(symm_team *team, const char *what, double timeout,
                                 const struct symm_own_message *own,
                                 struct symm_oob_message *messages) SYMM_MUST_CHECK;
