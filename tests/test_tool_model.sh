@@ -274,16 +274,24 @@ explore wrong -DTIMEOUTS -DSENDS=1 -DNO_RESTART
 begin budget
 explore right -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0
 explore right -DCALLS=1 -DOTHERS=1
+explore right -DCALLS=1 -DOTHERS=1 -DGIVE_UPS=0 -DCAPTURES=2
 # Up to 11 million states, two minutes.
 explore_long right -DCALLS=2
 explore_long right -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0 -DRETURNS=1
 explore_long right -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0 -DDEATHS=1
 explore_long right -DLATER -DPARTS=2
+explore_long right -DCALLS=1 -DOTHERS=1 -DCAPTURES=2
+explore_long right -DCALLS=1 -DOTHERS=2 -DGIVE_UPS=0 -DCAPTURES=2
+explore_long right -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0 -DCAPTURES=1
 for mutant in CLAIM_FIRST NO_RECHECK NO_BEFORE WIDE; do
     explore wrong -DCALLS=2 "-D$mutant"
 done
 explore wrong -DCALLS=2 -DOTHERS=1 -DGIVE_UPS=0 -DRETURNS=1 -DNO_KEEP
 explore wrong -DCALLS=2 -DDEATHS=1 -DNO_BREAK
+explore wrong -DCALLS=2 -DGIVE_UPS=0 -DCAPTURES=1 -DCOUNTED
+for mutant in NO_AGAIN AGAIN_FREE CLAIM_EARLY NO_PIN; do
+    explore wrong -DCALLS=1 -DGIVE_UPS=0 -DCAPTURES=2 "-D$mutant"
+done
 for mutant in NO_RESTORE NO_DONE RECHECK_WORDS NO_COMPARE KEEP_FREE; do
     explore_long wrong -DCALLS=2 "-D$mutant"
 done

@@ -6,6 +6,11 @@
  * (channel.c), then reads the claim; the rank clears the claim, then reads the progress words.
  * Both are sequentially consistent: the member finds no claim, or the rank finds the mark and
  * restores the claim.
+ *
+ * A captured call has the number of the channel's next call outside of captures, and is not
+ * counted: a rank may capture a call more often than others, for instance after a capture that
+ * failed. So a number can be decided whose graphs have ended and whose claim is gone. No call has
+ * that grant then: who comes next decides the number again.
  */
 #include "cuda/budget.h"
 
@@ -21,6 +26,7 @@
 #define CUT        0x8000u /* bit of a claim: larger than its share, and others need room */
 #define LOOK       16u     /* one call in so many of a cut grid looks for more room */
 #define TURNS  400        /* of polling for the lock; the later ones yield */
+#define TURNS_AGAIN 40000      /* where there is nothing to go on with */
 
 /* A channel's word: calls up to `decided` have a grant. Calls before number `from` may have
  * `before` blocks, the others `now`. */
@@ -374,24 +380,32 @@ static uint32_t next_grant(struct symm_team_channel *channel, uint32_t wish,
     return next;
 }
 
+/* Are there claims of as many blocks on all devices? cut: one that is marked CUT does not count. */
+static bool has_claims(const struct symm_team_channel *channel, uint32_t blocks,
+                       bool cut)
+{
+    const symm_team *team = channel->team;
+
+    for (int m = 0; m < team->local_size; m++) {
+        uint32_t claim =
+            __atomic_load_n(claim_of(team, m, channel->index), __ATOMIC_SEQ_CST);
+
+        if ((claim & (CUT - 1)) < blocks || (cut && (claim & CUT)))
+            return false;
+    }
+    return true;
+}
+
 /* Does the last grant suffice, and do the claims for it still exist on all devices? A channel that
  * shares the devices also looks now and then whether the others have ended: kernels of one that
  * does not share trigger their dependents early. */
 static bool is_granted(const struct symm_team_channel *channel, struct grant grant,
                        uint32_t call, uint32_t wish)
 {
-    const symm_team *team = channel->team;
-
-    if (grant.now < wish || (grant.now < processors_of(team) && call % LOOK == 0))
+    if (grant.now < wish ||
+        (grant.now < processors_of(channel->team) && call % LOOK == 0))
         return false;
-    for (int m = 0; m < team->local_size; m++) {
-        uint32_t claim =
-            __atomic_load_n(claim_of(team, m, channel->index), __ATOMIC_SEQ_CST);
-
-        if (claim < grant.now || (claim & CUT))
-            return false;
-    }
-    return true;
+    return has_claims(channel, grant.now, true);
 }
 
 /* Decides call `call` for all members; this member is the first to reach it. */
@@ -440,6 +454,52 @@ static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_
     return word;
 }
 
+/* The blocks that a decided call may have. */
+static uint32_t blocks_of(struct grant grant, uint32_t call)
+{
+    return is_before(call, grant.from) ? grant.before : grant.now;
+}
+
+/* Is there a claim for the decided call? One block needs none: it may have been granted without
+ * the lock. */
+static bool is_claimed(const struct symm_team_channel *channel, struct grant grant,
+                       uint32_t call)
+{
+    const uint32_t blocks = blocks_of(grant, call);
+
+    return blocks <= 1 || has_claims(channel, blocks, false);
+}
+
+/* Decides call `call` again: it was decided by a captured call, whose graphs have ended on all
+ * ranks, else the claim would be there. The word changes before the claim: a member that has read
+ * the old word finds no claim, or reads the word again. Without the lock, whose holder is stopped
+ * then, nothing changes, and the call has no claim. */
+static void decide_again(struct symm_team_channel *channel, uint32_t call,
+                         uint32_t wish)
+{
+    const symm_team *team = channel->team;
+    uint64_t *at = word_of(channel), word;
+    struct grant grant;
+    uint32_t next;
+
+    if (!lock_acquire(team->ctx, TURNS_AGAIN))
+        return;
+    word = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+    grant = unpack(word);
+    if (grant.decided == call && !is_claimed(channel, grant, call) &&
+        (grant.from == call || may_change(channel, grant))) {
+        next = next_grant(channel, wish, 0, false);
+        __atomic_store_n(&budget_of(team, 0)->boundary[team->slot][channel->index],
+                         channel->sequence + 1, __ATOMIC_RELAXED);
+        grant = (struct grant){call, call,
+                               grant.from == call ? grant.before : grant.now, next};
+        if (__atomic_compare_exchange_n(at, &word, pack(grant), false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_ACQUIRE))
+            claim_set(team, channel->index, next);
+    }
+    lock_release(team->ctx);
+}
+
 /* Shows the other members which call this one has asked for. */
 static void publish(const struct symm_team_channel *channel)
 {
@@ -458,6 +518,22 @@ static bool asks(const symm_team *team, uint32_t wish)
            wish > small_blocks(team);
 }
 
+/* The grant of a call that has been decided, by whichever member and however long ago. */
+static struct grant read_decided(struct symm_team_channel *channel, uint32_t call,
+                                 uint32_t wish)
+{
+    const uint64_t *at = word_of(channel);
+    uint64_t word = __atomic_load_n(at, __ATOMIC_ACQUIRE), seen;
+
+    do {
+        seen = word;
+        if (!is_claimed(channel, unpack(word), call))
+            decide_again(channel, call, wish);
+        word = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+    } while (word != seen);
+    return unpack(word);
+}
+
 uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t wish)
 {
     const symm_team *team = channel->team;
@@ -467,11 +543,15 @@ uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t w
 
     if (!asks(team, wish))
         return wish;
+    if (channel->captured) /* more captured calls may come under this number */
+        wish = processors_of(team);
     word = __atomic_load_n(word_of(channel), __ATOMIC_ACQUIRE);
     for (;;) {
         grant = unpack(word);
-        if (!is_before(grant.decided, call))
+        if (!is_before(grant.decided, call)) {
+            grant = read_decided(channel, call, wish);
             break;
+        }
         if (!is_granted(channel, grant, call, wish)) {
             grant = unpack(decide(channel, call, wish));
             break;
@@ -481,16 +561,18 @@ uint32_t symm__cuda_budget_acquire(struct symm_team_channel *channel, uint32_t w
                                         __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             break;
     }
-    channel->asked = call;
-    channel->returned = false;
-    publish(channel);
-    channel->granted = is_before(call, grant.from) ? grant.before : grant.now;
+    if (!channel->captured) {
+        channel->asked = call;
+        channel->returned = false;
+        publish(channel);
+    }
+    channel->granted = blocks_of(grant, call);
     return channel->granted > 0 ? channel->granted : 1;
 }
 
 void symm__cuda_budget_return(struct symm_team_channel *channel, uint32_t wish)
 {
-    if (!asks(channel->team, wish))
+    if (!asks(channel->team, wish) || channel->captured)
         return;
     channel->asked = (channel->asked - 1) & NUMBER;
     channel->returned = true; /* for the progress word, once the channel is left */

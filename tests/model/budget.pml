@@ -3,7 +3,8 @@
  * budget.pml - the budget of blocks of a channel on CUDA, and the claims of other channels beside
  * it, as a model for Spin.
  *
- * Functions: symm__cuda_budget_acquire with is_granted, decide, may_change, next_grant, room_on,
+ * Functions: symm__cuda_budget_acquire with is_granted, is_claimed, decide, read_decided,
+ * decide_again, may_change, next_grant, room_on,
  * cut_others and with_decided, symm__cuda_budget_return, symm__cuda_budget_refresh with
  * release_unneeded, claim_set, lock_acquire and lock_release of symm/cuda/budget.c;
  * symm__channel_is_idle, symm__channel_has_reached and symm__channel_lock_break of
@@ -16,18 +17,22 @@
  * and release blocks under the lock in one step, OTHERS times in all: the first one on both devices, the second
  * one on rank 1's alone. Whoever finds the lock held may go on without it, GIVE_UPS times. Each load
  * and store outside the lock is a step, and so is each store of a claim. With DEATHS a rank dies at
- * any time, also with the lock; with RETURNS a launch fails after its acquire. LATER: the first call
+ * any time, also with the lock; with RETURNS a launch fails after its acquire. With CAPTURES ranks also
+ * capture calls, CAPTURES times in all and each as often as it likes; a graph lives until any time,
+ * at the latest until its rank captures under another number. LATER: the first call
  * has ended, its claim was released, and another channel has the device.
  * Claims, for every interleaving:
  *   - both ranks make the k-th call with one grid; one whose launch has failed may get another grid
  *     if the channel's grant has changed meanwhile (the call's tag has it: a mismatch);
+ *   - the graphs that live and were captured under one number have one grid, and the claim on the rank's
+ *     device is at least that grid;
  *   - while a call may run on a device, the channel's claim there is at least its grid, or it has one
  *     block (whoever reads claims for room sees this, under the lock; not of a team with a dead rank);
  *   - on each device all claims but the largest take at most half of P, but for single blocks;
  *   - the lock of a rank that has died is had by the next one that wants it, and all calls are made
  *     (Spin reports a rank that waits for ever).
- * Not modelled: weak memory (the pair "mark, claim" is a program of test_host_litmus.c), captured
- * calls, calls without a grant, numbers that wrap, ends of teams.
+ * Not modelled: weak memory (the pair "mark, claim" is a program of test_host_litmus.c), calls
+ * without a grant, numbers that wrap, ends of teams.
  * Mutants, each of which must violate a claim: CLAIM_FIRST (a call reads the claims before it marks),
  * NO_RECHECK (who clears a claim does not read the words again), NO_RESTORE, NO_DONE (launches need
  * not have ended), RECHECK_WORDS (nor the second time), NO_BOUNDARY (a claim shrinks at once), BOUNDARY_ALWAYS (who goes on without the
@@ -35,7 +40,10 @@
  * NO_COMPARE (the word is stored), NO_BEFORE (all calls have the newer grant), WIDE (a
  * channel gets more than what is left), NO_KEEP (with
  * RETURNS: a claim is released before a grant that was returned is used), KEEP_FREE (without the lock the
- * grant is kept although its claim was released), NO_BREAK.
+ * grant is kept although its claim was released), NO_BREAK; with CAPTURES: COUNTED (a
+ * captured call is counted), NO_AGAIN (a decided number is taken without a look at the claims),
+ * AGAIN_FREE (it is decided again without a look under the lock), CLAIM_EARLY (the claim is there before the
+ * new word is), NO_PIN (a claim is released while a graph lives).
  */
 #ifndef CALLS
 #define CALLS 3
@@ -54,6 +62,9 @@
 #endif
 #ifndef RETURNS
 #define RETURNS 0
+#endif
+#ifndef CAPTURES
+#define CAPTURES 0
 #endif
 
 #ifdef LATER
@@ -83,6 +94,19 @@ byte other[2];              /* claims of other channels: on both devices, on dev
 byte give_ups, returns;
 bit dead[2], returned[2];
 byte grid[CALLS + 1];       /* ghost: of the k-th call */
+#if CAPTURES > 0
+byte captures;
+byte pin[2], pinned_as[2]; /* the grid of a rank's graph, 0: none lives; its number */
+#ifdef NO_PIN
+#define PINNED false
+#else
+#define PINNED (pin[0] != 0 || pin[1] != 0)
+#endif
+#define COVERS(r) (pin[r] <= 1 || dead[0] || dead[1] || BLOCKS(r) >= pin[r])
+#else
+#define PINNED    false
+#define COVERS(r) true
+#endif
 
 #define OTHERS_ON(m) (other[0] + (m == 1 -> other[1] : 0))
 #define LARGEST_ON(m) (m == 1 -> MAX(other[0], other[1]) : other[0])
@@ -111,6 +135,7 @@ inline check()
 {
     d_step {
         assert(FITS(0) && FITS(1));
+        assert(COVERS(0) && COVERS(1));
         k = 1;
         do
         :: k > CALLS -> break
@@ -135,7 +160,7 @@ inline check()
 inline look(ends)
 {
     atomic { u_word = launches[0]; u_idle = !inside[0] && !KEPT(0) };
-    atomic { u_idle = u_idle && launches[1] == u_word && !inside[1] && !KEPT(1) };
+    atomic { u_idle = u_idle && launches[1] == u_word && !inside[1] && !KEPT(1) && !PINNED };
 #ifndef NO_DONE
     if
     :: ends && u_idle ->
@@ -176,7 +201,7 @@ inline release_unneeded(own)
         fi
 #endif
 #endif
-    :: !u_idle && BLOCKS(own) > u_now ->
+    :: !u_idle && BLOCKS(own) > u_now && !PINNED ->
 #ifdef NO_BOUNDARY
         u_idle = true;
 #else
@@ -200,18 +225,25 @@ inline release_unneeded(own)
 #define BROKEN (lock != 0 && dead[RANK(lock - 1)])
 #endif
 
-inline lock_acquire()
+/* may: who finds the lock held may go on without it. */
+inline lock_acquire(may)
 {
     do
     :: atomic { lock == 0 -> lock = me + 1; locked = true; break }
     :: atomic { BROKEN -> lock = 0 }
     :: atomic {
-            lock != 0 && !dead[RANK(lock - 1)] && give_ups < GIVE_UPS ->
+            may && lock != 0 && !dead[RANK(lock - 1)] && give_ups < GIVE_UPS ->
             give_ups++;
             break
         }
     od
 }
+
+#ifdef NO_BEFORE
+#define GRANTED w_now
+#else
+#define GRANTED (call < w_from -> w_before : w_now)
+#endif
 
 /* The word as this rank has read it. */
 inline word_load()
@@ -263,7 +295,7 @@ inline next_grant()
         :: else ->
             next = MAX(next, held);
             if
-            :: cut ->
+            :: cut && !PINNED && !captured ->
                 next = MIN(next, MIN(SHARE(OTHERS_ON(0), COUNT_ON(0)),
                                      SHARE(OTHERS_ON(1), COUNT_ON(1))))
             :: else
@@ -274,7 +306,7 @@ inline next_grant()
 
 inline decide()
 {
-    lock_acquire();
+    lock_acquire(true);
     word_load();
     d_step {
         g_now = w_now;
@@ -332,11 +364,88 @@ inline decide()
     d_step { g_now = 0; g_from = 0; cut = 0; held = 0; next = 0 }
 }
 
+#if CAPTURES > 0
+inline is_claimed()
+{
+    done = GRANTED <= 1 || BLOCKS(0) >= GRANTED;
+    if
+    :: done && GRANTED > 1 -> done = BLOCKS(1) >= GRANTED
+    :: else
+    fi
+}
+
+inline decide_again()
+{
+    lock_acquire(false);
+    if
+    :: locked ->
+        word_load();
+        is_claimed();
+#ifdef AGAIN_FREE
+        done = false;
+#endif
+        if
+        :: !done && w_decided == call &&
+               (w_from == call || (asked[0] + 1 >= w_from && asked[1] + 1 >= w_from)) ->
+            d_step { held = 0; cut = 0 };
+            next_grant();
+            boundary = launched[me] + 1;
+            g_now = (w_from == call -> w_before : w_now);
+#ifdef CLAIM_EARLY
+            claim_set(next);
+            word_swap(call, call, g_now, next);
+#else
+            word_swap(call, call, g_now, next);
+            if
+            :: done -> claim_set(next)
+            :: else
+            fi;
+#endif
+            d_step { g_now = 0; next = 0 }
+        :: else
+        fi;
+        lock = 0;
+        locked = false
+    :: else
+    fi
+}
+
+inline read_decided()
+{
+    do
+    :: true ->
+        d_step { s_decided = w_decided; s_from = w_from; s_before = w_before; s_now = w_now };
+        is_claimed();
+        if
+        :: !done -> decide_again()
+        :: else
+        fi;
+        word_load();
+        d_step {
+            done = w_decided == s_decided && w_from == s_from && w_before == s_before &&
+                   w_now == s_now;
+            s_decided = 0;
+            s_from = 0;
+            s_before = 0;
+            s_now = 0
+        };
+        if
+        :: done -> break
+        :: else
+        fi
+    od
+}
+#endif
+
 inline acquire()
 {
     word_load();
     do
+#if CAPTURES > 0 && !defined(NO_AGAIN)
+    :: w_decided >= call -> read_decided(); break
+#else
     :: w_decided >= call -> break
+#endif
     :: else ->
         is_granted();
         if
@@ -349,25 +458,54 @@ inline acquire()
         :: else -> decide(); break
         fi
     od;
-    asked[me] = call
-}
-
-#ifdef NO_BEFORE
-#define GRANTED w_now
-#else
-#define GRANTED (call < w_from -> w_before : w_now)
+    if
+#ifndef COUNTED
+    :: captured
 #endif
+    :: else -> asked[me] = call
+    fi
+}
 
 proctype rank(byte me)
 {
     byte call, w_decided, w_from, w_before, w_now, g_now, g_from, held, next, k;
     byte u_now, u_bound, u_claim, u_word;
-    bit u_idle, locked, cut, done;
+    bit u_idle, locked, cut, done, captured;
+#if CAPTURES > 0
+    byte s_decided, s_from, s_before, s_now;
+#endif
 
     {
     call = FIRST;
     do
     :: call > CALLS -> break
+#if CAPTURES > 0
+    :: atomic {
+            call <= CALLS && captures < CAPTURES && (pin[me] == 0 || pinned_as[me] == call) ->
+            captures++;
+            captured = 1
+        };
+        inside[me] = 1;
+        acquire();
+        d_step {
+            w_now = MAX(GRANTED, 1);
+            assert(pin[me] == 0 || pin[me] == w_now);
+            assert(pin[1 - me] == 0 || pinned_as[1 - me] != call || pin[1 - me] == w_now);
+            pin[me] = w_now;
+            pinned_as[me] = call;
+            w_decided = 0;
+            w_from = 0;
+            w_before = 0;
+            w_now = 0;
+            done = 0;
+            captured = 0;
+            inside[me] = 0
+        }
+#ifdef COUNTED
+        ;
+        call++
+#endif
+#endif
     :: else ->
 #ifdef CLAIM_FIRST
         acquire();
@@ -382,9 +520,11 @@ proctype rank(byte me)
         :: true ->
             d_step {
                 w_now = MAX(GRANTED, 1);
-                assert(grid[call] == 0 || grid[call] == w_now ||
+                k = launched[me] / PARTS + 1; /* call, but with COUNTED */
+                assert(grid[k] == 0 || grid[k] == w_now ||
                        ((returned[0] || returned[1]) && w_from > call));
-                grid[call] = MAX(grid[call], w_now);
+                grid[k] = MAX(grid[k], w_now);
+                k = 0;
                 w_decided = 0;
                 w_from = 0;
                 w_before = 0;
@@ -419,6 +559,10 @@ end:
     do
     :: atomic { ended[0] < launched[0] && ended[0] < launched[1] -> ended[0]++ }
     :: atomic { ended[1] < launched[0] && ended[1] < launched[1] -> ended[1]++ }
+#if CAPTURES > 0
+    :: d_step { pin[0] != 0 -> pin[0] = 0; pinned_as[0] = 0 } /* a graph ends */
+    :: d_step { pin[1] != 0 -> pin[1] = 0; pinned_as[1] = 0 }
+#endif
     od
 }
 
