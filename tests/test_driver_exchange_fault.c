@@ -12,9 +12,11 @@
 
 #include "device.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -61,7 +63,7 @@ static int exchange(const struct symm_device_team *team, void *memory,
     return status;
 }
 
-static int check_failure(symm_team *team, enum change change, int rank)
+static int check_failure(symm_team *team, enum change change, int rank, uint64_t offset)
 {
     static const symm_status wanted[CHANGES] = {[OTHER_TAG] = SYMM_ERR_MISMATCH,
                                                 [OTHER_UNITS] = SYMM_ERR_MISMATCH,
@@ -75,6 +77,7 @@ static int check_failure(symm_team *team, enum change change, int rank)
         [KEPT_BACK] = "did not send all of exchange number 3 of 64 units",
         [FINALIZED] = "rank 1"};
     symm_status status;
+    char at[64];
 
     if (rank == 1 && (change == NEVER || change == KEPT_BACK)) /* waits for nothing */
         return 0;
@@ -82,7 +85,16 @@ static int check_failure(symm_team *team, enum change change, int rank)
     CHECK_MESSAGE(status == wanted[change], "change %d: %s, %s", (int)change,
                   symm_status_name(status), symm_last_error());
     CHECK_ERROR(words[change]);
+    snprintf(at, sizeof(at), " in the workspace at offset %" PRIu64, offset);
+    CHECK_ERROR(at);
     return 0;
+}
+
+/* Of a workspace, in this rank's heap. */
+static uint64_t offset_of(const struct symm_device_team *team,
+                          const symm_buffer *buffer)
+{
+    return (uint64_t)((const char *)symm_buffer_ptr(buffer) - team->base[team->rank]);
 }
 
 static int scenario(symm_ctx *ctx, void *arg)
@@ -112,7 +124,7 @@ static int scenario(symm_ctx *ctx, void *arg)
     else if (change != NEVER && change != KEPT_BACK)
         CHECK(status > 0 && status < 100);
     if (scene->change != NONE)
-        CHECK_ZERO(check_failure(team, scene->change, rank));
+        CHECK_ZERO(check_failure(team, scene->change, rank, offset_of(seen, buffer)));
     if (scene->change != FINALIZED) /* not gone while the other still waits for it */
         CHECK_ZERO(harness_sync_wait(&scene->sync, 2));
     symm_buffer_release(buffer);

@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -427,6 +428,46 @@ static int body_behind(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* A wait for a signal and a receive of a stream that nobody serves name the stream. */
+static int body_names_stream(symm_ctx *ctx, void *arg)
+{
+    symm_call call = {.size = sizeof(call), .site = "layer", .timeout = 0.01};
+    symm_team *world = symm_team_world(ctx), *part;
+    symm_work *wait = NULL;
+    char text[96];
+    int32_t in = 0;
+
+    (void)arg;
+    CHECK_OK(symm_stream_create(ctx, &call.stream));
+    snprintf(text, sizeof(text), " at site 'layer' on stream %p", call.stream);
+    CHECK_OK(symm_team_split(world, 0, 0, &part));
+    if (symm_team_rank(world) == 0) {
+        CHECK_OK(symm_signal_wait(part, 1, 3, &call, &wait));
+        CHECK_STATUS(symm_work_synchronize(wait, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);
+        CHECK_MESSAGE(strstr(symm_work_error(wait), text), "%s", symm_work_error(wait));
+        symm_work_release(wait);
+        CHECK_OK(symm_recv(world, &in, 1, SYMM_INT32, 1, &call, &wait));
+        CHECK_STATUS(symm_work_synchronize(wait, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);
+        CHECK_MESSAGE(strstr(symm_work_error(wait), text), "%s", symm_work_error(wait));
+        symm_work_release(wait);
+    } else {
+        CHECK_STATUS(symm_barrier(part, NULL, NULL), SYMM_ERR_TIMEOUT);
+        CHECK_ERROR(" at site 'layer' on stream ");
+        CHECK_STATUS(symm_barrier(world, NULL, NULL), SYMM_ERR_TIMEOUT);
+    }
+    symm_stream_destroy(ctx, call.stream);
+    symm_team_destroy(part);
+    return 0;
+}
+
+static void names_the_stream(void **state)
+{
+    struct harness h = {.ranks = 2, .body = body_names_stream};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+}
+
 static void a_failure_behind_a_signal(void **state)
 {
     struct harness h = {.ranks = 2, .body = body_behind, .arg = *state};
@@ -447,6 +488,7 @@ int main(void)
         cmocka_unit_test(puts_are_seen),
         cmocka_unit_test(beside_a_rendezvous),
         cmocka_unit_test(own_signals),
+        cmocka_unit_test(names_the_stream),
         cmocka_unit_test(a_failure_behind_a_signal),
     };
     for (size_t i = 0; i < sizeof(tests) / sizeof(tests[0]); i++)

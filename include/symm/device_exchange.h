@@ -211,6 +211,7 @@ SYMM_DEVICE_FN int symm__device_exchange_fail(const struct symm_device_team *tea
     record->signal = SYMM_SIGNALS; /* none: an exchange */
     record->tag = (uint32_t)(mine >> 32);
     record->counter = x->round;
+    record->workspace = (uint64_t)((const char *)x->memory - team->base[team->rank]);
     record->missing[peer / 32] = 1u << peer % 32;
     record->seen[team->rank] = mine;
     record->seen[peer] = theirs;

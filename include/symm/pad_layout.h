@@ -167,7 +167,9 @@ struct symm_device_record {
     uint32_t counter; /* its call number, or the signal's count */
     uint32_t signal;  /* SYMM_SIGNALS: an exchange (symm/device_exchange.h) */
     uint32_t missing[SYMM_MEMBER_WORDS]; /* bit m % 32 of [m / 32]: m had not arrived */
-    uint32_t reserved[6];
+    uint64_t
+        workspace; /* an exchange: the workspace's offset in the heap; 0: not known */
+    uint32_t reserved[4];
     uint64_t seen[SYMM_DEVICE_RANKS]; /* last words read, by member */
     uint64_t peeked; /* a word of the device that the host has asked for */
     uint64_t reserved_too[7];

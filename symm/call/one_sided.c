@@ -42,6 +42,7 @@ struct transfer {
     const struct symm_plan_site *planned; /* NULL: none */
     const char *name;                     /* the caller's, whole; for the recorder */
     char site[SYMM_SITE_NAME_BYTES];
+    const void *stream; /* host; NULL: the default one */
 };
 
 static uint32_t name_tag(const char *name)
@@ -73,7 +74,7 @@ static symm_status perform(struct transfer *t)
         return status;
     if (t->waits)
         return symm__wait_signal(t->team, t->peer, t->signal, t->count, t->tag, t->site,
-                                 t->timeout);
+                                 t->stream, t->timeout);
     if (t->bytes > 0)
         memmove(t->dst, t->src, t->bytes); /* to oneself they may overlap */
     /* Fill before the signal: after it the receiver may overwrite the freed buffers. */
@@ -105,6 +106,7 @@ static symm_status enqueue(const struct transfer *t, void *stream)
     if (!queued)
         return symm__fail(SYMM_ERR_NOMEM, "no memory to queue a call");
     *queued = *t;
+    queued->stream = stream;
     queued->task.run = run_queued;
     symm__stream_used(t->team, stream);
     ctx->ops->stream_push(ctx->backend, stream, &queued->task);

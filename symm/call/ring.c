@@ -28,6 +28,7 @@ struct run {
     int count;
     double timeout;
     const char *what, *site;
+    const void *stream;               /* NULL: the default one */
     bool named[SYMM_MAX_LOCAL_RANKS]; /* by team rank: a receive of the call names it */
     /* By direction and team rank: in the last poll another thread of this rank had the end. */
     bool busy[2][SYMM_MAX_LOCAL_RANKS];
@@ -210,7 +211,7 @@ static symm_status check_header(const struct run *run, const struct symm_message
 {
     symm_team *team = run->team;
     const char *dtype = symm_dtype_name((symm_dtype)header->dtype);
-    char where[SYMM_SITE_NAME_BYTES + 24];
+    char where[SYMM_SITE_STREAM_BYTES];
 
     if (header->count == m->count && header->dtype == (uint32_t)m->dtype)
         return SYMM_OK;
@@ -221,7 +222,7 @@ static symm_status check_header(const struct run *run, const struct symm_message
         run->what, team->world_rank[peer], (unsigned long long)header->count,
         dtype ? dtype : "a dtype that does not exist", team->ctx->rank, m->count,
         symm_dtype_name(m->dtype),
-        symm__site_name_text(run->site, where, sizeof(where)));
+        symm__site_stream_text(run->site, run->stream, where, sizeof(where)));
 }
 
 /* Begins to receive from this member if a message has come, and no other call receives from
@@ -416,7 +417,7 @@ static void describe(const struct run *run, char *text, size_t bytes)
 {
     const symm_team *team = run->team;
     const struct symm_message *first = NULL;
-    char where[SYMM_SITE_NAME_BYTES + 24];
+    char where[SYMM_SITE_STREAM_BYTES];
     int others = -1;
     size_t used;
 
@@ -426,9 +427,9 @@ static void describe(const struct run *run, char *text, size_t bytes)
         first = first ? first : &run->messages[i];
         others++;
     }
-    used = (size_t)snprintf(text, bytes, "%s of rank %d at %s: ", run->what,
-                            team->ctx->rank,
-                            symm__site_name_text(run->site, where, sizeof(where)));
+    used = (size_t)snprintf(
+        text, bytes, "%s of rank %d at %s: ", run->what, team->ctx->rank,
+        symm__site_stream_text(run->site, run->stream, where, sizeof(where)));
     if (first->peer == SYMM_ANY_PEER)
         used += (size_t)snprintf(text + used, bytes - used,
                                  "no rank has sent to rank %d", team->ctx->rank);
@@ -555,7 +556,8 @@ symm_status symm__ring_run(const struct symm_ring_call *call)
                       .count = call->count,
                       .timeout = call->timeout,
                       .what = call->what,
-                      .site = call->site};
+                      .site = call->site,
+                      .stream = call->stream};
     struct ring_wait wait = {.back_off = {.word = &pad->rung,
                                           .wake = &pad->wake[WAKES],
                                           .timeout = call->timeout,

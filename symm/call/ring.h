@@ -35,6 +35,7 @@ struct symm_ring_call {
     int count;
     double timeout;
     const char *what, *site; /* for errors, and for tools */
+    const void *stream;      /* for errors; NULL: the default one */
     uint32_t step;           /* for tools */
 };
 

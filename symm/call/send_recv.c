@@ -41,6 +41,7 @@ struct batch {
     double timeout;
     const char *what;
     char site[SYMM_SITE_NAME_BYTES];
+    const void *stream; /* host; NULL: the default one */
     int count;
     struct symm_message *messages; /* rings: one for each request; owned */
     /* In the order of peers, as the pairs need it. */
@@ -281,6 +282,7 @@ static symm_status run_rings(struct batch *batch)
                                         .timeout = batch->timeout,
                                         .what = batch->what,
                                         .site = batch->site,
+                                        .stream = batch->stream,
                                         .step = batch->step};
     symm_status status = symm__ring_run(&call);
 
@@ -390,6 +392,7 @@ static symm_status launch_host(struct batch *batch, void *stream, symm_work **wo
         *work = batch->work;
     }
     batch->task.run = run_queued;
+    batch->stream = stream;
     see(batch, stream != NULL);
     if (stream) {
         symm__stream_used(batch->team, stream);

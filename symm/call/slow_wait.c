@@ -42,8 +42,9 @@ struct slow_wait {
     const struct symm_args *args; /* NULL: a one-sided signal */
     struct symm_state *state;     /* NULL: a one-sided signal */
     struct symm_backoff wait;     /* for its word */
-    int signal;                   /* of a one-sided wait, with its site's name */
+    int signal; /* of a one-sided wait, with its site's name and its stream */
     const char *site;
+    const void *stream;
     bool shown;  /* the control page's `waiting` is set */
     double left; /* when a member was first seen to have finalized; 0: none was */
     struct symm_control_wait seen; /* as tools see it */
@@ -129,7 +130,7 @@ static symm_status report_dead(const struct slow_wait *slow, int member, int awa
     if (slow->state)
         symm__site_text(&slow->args->site, slow->state->epoch, mine, sizeof(mine));
     else
-        symm__site_name_text(slow->site, mine, sizeof(mine));
+        symm__site_stream_text(slow->site, slow->stream, mine, sizeof(mine));
     return symm__team_fail(
         team, status, "rank %d %s while rank %d waited for %s at %s%s of %s",
         team->world_rank[member], why, team->ctx->rank, what, mine,
@@ -499,22 +500,26 @@ static symm_status signal_look(const struct slow_wait *slow, int peer, uint32_t 
     return report_dead(slow, peer, peer, status, why);
 }
 
-static symm_status signal_check(symm_team *team, int peer, int signal, uint64_t seen,
-                                uint32_t count, uint32_t tag, const char *site)
+static symm_status signal_check(const struct slow_wait *slow, int peer, uint64_t seen,
+                                uint32_t count, uint32_t tag)
 {
+    symm_team *team = slow->team;
+    char where[SYMM_SITE_STREAM_BYTES];
     uint32_t theirs = (uint32_t)(seen >> 32);
 
     if ((uint32_t)seen != count || theirs == 0 || tag == 0 || theirs == tag)
         return SYMM_OK;
     return symm__team_fail(
         team, SYMM_ERR_MISMATCH,
-        "signal %d number %u of rank %d was raised at another site than "
-        "'%s', where rank %d waits for it",
-        signal, count, team->world_rank[peer], site, team->ctx->rank);
+        "signal %d number %u of rank %d was raised at another site than that where "
+        "rank %d waits for it, %s",
+        slow->signal, count, team->world_rank[peer], team->ctx->rank,
+        symm__site_stream_text(slow->site, slow->stream, where, sizeof(where)));
 }
 
 symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t count,
-                              uint32_t tag, const char *site, double timeout)
+                              uint32_t tag, const char *site, const void *stream,
+                              double timeout)
 {
     struct symm_pad *pad = team->pad[team->local_rank];
     struct slow_wait slow = {
@@ -523,16 +528,17 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
                  .wake = &pad->wake[SYMM_HOST_CHANNELS],
                  .timeout = timeout},
         .signal = signal,
-        .site = site};
+        .site = site,
+        .stream = stream};
     uint64_t seen = 0;
-    char where[SYMM_SITE_NAME_BYTES + 24];
+    char where[SYMM_SITE_STREAM_BYTES];
     symm_status status = SYMM_OK;
 
     /* acquire: pairs with the release in the sender's signal: what it put is visible */
     for (uint32_t polls = 0; polls < team->ctx->spin; polls++) {
         seen = symm_device_word_load(slow.wait.word);
         if (symm_device_epoch_reached((uint32_t)seen, count))
-            return signal_check(team, peer, signal, seen, count, tag, site);
+            return signal_check(&slow, peer, seen, count, tag);
         symm_device_pause();
     }
     slow.wait.begin = symm__now();
@@ -546,18 +552,19 @@ symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t co
         if (status == SYMM_OK && slow.wait.elapsed >= timeout &&
             !symm_device_epoch_reached((uint32_t)symm_device_word_load(slow.wait.word),
                                        count))
-            status = symm__team_fail(team, SYMM_ERR_TIMEOUT,
-                                     "rank %d did not raise signal %d for the %u-th "
-                                     "time within %g s (it has "
-                                     "raised it %u times); rank %d waits at %s",
-                                     team->world_rank[peer], signal, count, timeout,
-                                     (uint32_t)seen, team->ctx->rank,
-                                     symm__site_name_text(site, where, sizeof(where)));
+            status = symm__team_fail(
+                team, SYMM_ERR_TIMEOUT,
+                "rank %d did not raise signal %d for the %u-th "
+                "time within %g s (it has "
+                "raised it %u times); rank %d waits at %s",
+                team->world_rank[peer], signal, count, timeout, (uint32_t)seen,
+                team->ctx->rank,
+                symm__site_stream_text(site, stream, where, sizeof(where)));
         if (status != SYMM_OK)
             break;
     }
     symm__control_wait_end(&slow.seen);
     if (status != SYMM_OK)
         return status;
-    return signal_check(team, peer, signal, seen, count, tag, site);
+    return signal_check(&slow, peer, seen, count, tag);
 }

@@ -27,7 +27,8 @@ symm_status symm__slow_wait(struct symm_state *state, const struct symm_args *ar
                             int peer);
 void symm__slow_wake(struct symm_state *state, struct symm_slot *own);
 symm_status symm__wait_signal(symm_team *team, int peer, int signal, uint32_t count,
-                              uint32_t tag, const char *site, double timeout);
+                              uint32_t tag, const char *site, const void *stream,
+                              double timeout); /* stream NULL: the default one */
 void symm__wait_wake(uint64_t *word); /* all that sleep on the word's low half */
 
 #endif

@@ -303,6 +303,19 @@ uint64_t symm__site_options(const struct symm_site *site, uint64_t hash)
     return symm__fnv(hash, options, sizeof(options));
 }
 
+const char *symm__site_stream_text(const char *site, const void *stream, char *text,
+                                   size_t bytes)
+{
+    char name[SYMM_SITE_NAME_BYTES + 24];
+
+    (void)symm__site_name_text(site, name, sizeof(name));
+    if (stream)
+        snprintf(text, bytes, "%s on stream %p", name, stream);
+    else
+        snprintf(text, bytes, "%s", name);
+    return text;
+}
+
 const char *symm__site_text(const struct symm_site *site, uint32_t epoch, char *text,
                             size_t bytes)
 {

@@ -40,6 +40,11 @@ void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site);
 const char *symm__site_name_text(const char *site, char *text, size_t bytes);
 /* Extends a hash by the options of an all_reduce_norm. */
 uint64_t symm__site_options(const struct symm_site *site, uint64_t hash);
+/* The same of a call on a stream of the host: "site 'x' on stream 0x55d0c8a0". NULL: the default
+ * stream, whose calls return their errors themselves. */
+#define SYMM_SITE_STREAM_BYTES (SYMM_SITE_NAME_BYTES + 48)
+const char *symm__site_stream_text(const char *site, const void *stream, char *text,
+                                   size_t bytes);
 /* "site 'name' (all_reduce sum of 8 float32, ll_push) step 3" */
 #define SYMM_SITE_TEXT_BYTES 240
 const char *symm__site_text(const struct symm_site *site, uint32_t step, char *text,

@@ -14,6 +14,7 @@ struct symm_cuda_facts {
     uint32_t pointers; /* 1 + the captured call that had no addresses; 0: none */
     /* missing members whose hosts had queued the call */
     struct symm_cuda_members queued;
+    uint64_t workspace; /* of an exchange: its offset in the heap; 0: not known */
     uint64_t seen[SYMM_DEVICE_RANKS];
     double timeout;   /* seconds, of the team */
     bool by_watchdog; /* the caller, which holds the launcher's lock */

@@ -71,6 +71,7 @@ static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
     facts->tag = __atomic_load_n(&record->tag, __ATOMIC_RELAXED);
     facts->counter = __atomic_load_n(&record->counter, __ATOMIC_RELAXED);
     facts->signal = __atomic_load_n(&record->signal, __ATOMIC_RELAXED);
+    facts->workspace = __atomic_load_n(&record->workspace, __ATOMIC_RELAXED);
     for (int w = 0; w < SYMM_MEMBER_WORDS; w++) {
         facts->missing.word[w] = __atomic_load_n(&record->missing[w], __ATOMIC_RELAXED);
         facts->queued.word[w] =

@@ -2,6 +2,7 @@
 /* error_where.c - see error_where.h. */
 #include "cuda/error_where.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "cuda/channel.h"
@@ -17,6 +18,8 @@ const char *symm__cuda_where_text(const symm_team *team,
     if (!symm__is_signal(facts))
         return symm__cuda_channel_text(&team->channel[facts->channel], text, bytes);
     text[0] = '\0';
+    if (symm__is_exchange(facts) && facts->workspace != 0)
+        snprintf(text, bytes, " in the workspace at offset %" PRIu64, facts->workspace);
     if (facts->signal >= SYMM_SIGNALS || peer < 0 || peer >= team->local_size)
         return text;
     stream =

@@ -8,7 +8,8 @@
 #define SYMM_CUDA_WHERE_BYTES 96
 
 /* " on stream 0x55d0c8a0, channel 2" of this rank's call, " on the default stream" of a one-sided
- * one, "" of an exchange of a kernel of the program's own. Peers take the sentence over, so it must
+ * one, " in the workspace at offset 4194304" of an exchange of a kernel of the program's own: which stream
+ * that is on the library does not know, and a workspace serves one stream. Peers take the sentence over, so it must
  * name this rank, too. Returns text. */
 const char *symm__cuda_where_text(const symm_team *team,
                                   const struct symm_cuda_facts *facts, char *text,
