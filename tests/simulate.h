@@ -17,6 +17,7 @@
 #define TIMEOUT  2.0                          /* of a call */
 #define START    6.0                          /* of symm_init */
 #define SLACK    (job->hosts > 1 ? 3.0 : 1.5) /* for what ends a call after its timeout */
+#define STAY     5.0                          /* of survivors on several hosts */
 #define COUNT    1500
 
 enum step {

@@ -266,6 +266,8 @@ void simulate_body(int rank, void *arg)
     }
     mine->joined = true;
     run_steps(job, ctx, mine);
+    if (job->hosts > 1 && mine->made > 0)
+        sim_sleep(STAY); /* two sides of a network then go on at the same time */
     mine->left_at = sim_now();
     TIMED(job, 3 * TIMEOUT + SLACK, (symm_finalize(ctx), SYMM_OK));
     mine->ended = true;
