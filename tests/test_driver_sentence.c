@@ -270,7 +270,7 @@ static int body_long(symm_ctx *ctx, void *arg)
                  "; rank 1 was last at site '%s' (barrier) step 1; ", before);
         CHECK_ERROR(text);
         CHECK_ERROR(
-            "; rank 0 uses all its 1 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, "
+            "; rank 0 uses its only hardware queue (CUDA_DEVICE_MAX_CONNECTIONS, "
             "at most 32), so a stream that waits may hold up another" ADVICE
             "; SYMM_DUMP=FOLDER keeps the ranks' last calls");
     }

@@ -58,14 +58,18 @@ const char *symm__cuda_queue_text(const symm_team *team,
                                   size_t bytes)
 {
     const int queues = symm__cuda_queues();
+    char used[40] = "its only hardware queue";
 
     text[0] = '\0';
-    if (streams_in_use(team, facts, queues) >= queues)
-        snprintf(
-            text, bytes,
-            "; rank %d uses all its %d hardware queues (CUDA_DEVICE_MAX_CONNECTIONS, "
-            "at most %d), so a stream that waits may hold up another",
-            team->ctx->rank, queues, QUEUES_MOST);
+    if (streams_in_use(team, facts, queues) < queues)
+        return text;
+    if (queues > 1)
+        snprintf(used, sizeof(used), "all its %d hardware queues", queues);
+    snprintf(
+        text, bytes,
+        "; rank %d uses %s (CUDA_DEVICE_MAX_CONNECTIONS, at most %d), so a stream that "
+        "waits may hold up another",
+        team->ctx->rank, used, QUEUES_MOST);
     return text;
 }
 
