@@ -7,8 +7,8 @@
 #define SYMM_TESTS_DRIVE_H
 
 #include "harness.h"
-#include "sim.h"
 #include "sim_driver.h"
+#include "sim_seeds.h"
 
 #define STEPS   10
 #define SLOTS   24 /* places of results, each of one call */
@@ -62,8 +62,7 @@ struct drive {
         double left_at; /* when symm_finalize began */
     } rank[SIM_RANKS_MAX];
     double longest; /* over its time, of any call */
-    int failures;
-    char why[900];
+    struct sim_blame blame;
 };
 
 /* ---- drive_job.c: what a job is ----------------------------------------------------- */
@@ -74,9 +73,6 @@ const char *drive_fault_name(enum fault fault);
 
 /* ---- drive_check.c: what is checked -------------------------------------------------- */
 
-/* A rank's finding; the first is kept. */
-void drive_blame(struct drive *job, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 /* Seconds after which a call of this rank has to have ended, at most, beside its own `seconds`. */
 double drive_allowed(const struct drive *job);
 /* A call has ended: within its time, with an error only where there was a fault, which it names. */

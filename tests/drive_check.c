@@ -13,20 +13,6 @@
 /* Beside what its peers' fault allows: delays by the seed, the reason of a failure. */
 #define SLACK 1.3
 
-void drive_blame(struct drive *job, const char *format, ...)
-{
-    char text[700];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    sim_note("FAILS: %s", text);
-    if (job->failures++ == 0)
-        snprintf(job->why, sizeof(job->why), "rank %d at %.6f: %s", sim_rank(),
-                 sim_now(), text);
-}
-
 double drive_allowed(const struct drive *job)
 {
     switch (job->fault) {
@@ -84,17 +70,18 @@ symm_status drive_judge(struct drive *job, const char *what, symm_status status,
     if (spent - allowed > job->longest)
         job->longest = spent - allowed;
     if (spent > allowed)
-        drive_blame(job, "%s took %.3f s, of %.3f allowed (%s)", what, spent, allowed,
-                    status == SYMM_OK ? "SYMM_OK" : sentence);
+        sim_blame(&job->blame, "%s took %.3f s, of %.3f allowed (%s)", what, spent,
+                  allowed, status == SYMM_OK ? "SYMM_OK" : sentence);
     if (status == SYMM_OK)
         return status;
     if (!has_happened(job))
-        drive_blame(job, "%s fails without a fault: %s", what, sentence);
+        sim_blame(&job->blame, "%s fails without a fault: %s", what, sentence);
     else if (me != job->culprit && !names(sentence, job->culprit) &&
              !strstr(sentence,
                      "has not opened the job's bootstrap")) /* it gave up before */
-        drive_blame(job, "%s does not name rank %d: %s", what, job->culprit, sentence);
+        sim_blame(&job->blame, "%s does not name rank %d: %s", what, job->culprit,
+                  sentence);
     if (strstr(sentence, "is not complete after") || strstr(sentence, "left no record"))
-        drive_blame(job, "%s does not tell why: %s", what, sentence);
+        sim_blame(&job->blame, "%s does not tell why: %s", what, sentence);
     return status;
 }

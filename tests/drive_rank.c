@@ -87,7 +87,7 @@ static void meet_fault(struct rig *rig, int step)
     for (int s = 0; s < STREAMS; s++) {
         rig->doze[s] = job->late;
         if (symm_stream_call(rig->ctx, rig->stream[s], doze, &rig->doze[s]) != SYMM_OK)
-            drive_blame(job, "symm_stream_call: %s", symm_last_error());
+            sim_blame(&job->blame, "symm_stream_call: %s", symm_last_error());
     }
 }
 
@@ -140,9 +140,9 @@ static void check_reduce(struct rig *rig, const struct call *call)
         for (int m = 0; m < n; m++)
             sum += value_of(call, symm_team_world_rank(call->team, m), i);
         if (out[i] != sum) {
-            drive_blame(rig->job,
-                        "an all_reduce that is SYMM_OK gave %d, not %d, at %zu of %zu",
-                        out[i], sum, i, call->count);
+            sim_blame(&rig->job->blame,
+                      "an all_reduce that is SYMM_OK gave %d, not %d, at %zu of %zu",
+                      out[i], sum, i, call->count);
             return;
         }
     }
@@ -200,9 +200,9 @@ static symm_status await(struct rig *rig, struct call *call, uint64_t way)
     if (status == SYMM_OK)
         status = symm_work_query(call->work, &done);
     if (call->told != status || !done)
-        drive_blame(rig->job,
-                    "a function of symm_work_notify was told %d, a query says %d",
-                    (int)call->told, (int)status);
+        sim_blame(&rig->job->blame,
+                  "a function of symm_work_notify was told %d, a query says %d",
+                  (int)call->told, (int)status);
     return status;
 }
 
@@ -225,7 +225,7 @@ static symm_status await_batch(struct rig *rig)
                           drive_allowed(job),
                           call->status == SYMM_OK ? "" : symm_work_error(call->work));
         if (call->status == SYMM_OK && failed[call->stream])
-            drive_blame(job, "%s is SYMM_OK behind one that failed", what);
+            sim_blame(&job->blame, "%s is SYMM_OK behind one that failed", what);
         if (call->status == SYMM_OK)
             check_reduce(rig, call);
         failed[call->stream] |= call->status != SYMM_OK;
@@ -251,11 +251,11 @@ static void check_fault(struct rig *rig, int step, symm_status status, double be
     if (job->at != step || sim_rank() == job->culprit || job->rank[sim_rank()].failed)
         return;
     if (status == SYMM_OK && (job->fault == LATE_LONG || job->fault == ABSENT))
-        drive_blame(job, "calls wait for a rank that is %s, for %.3f s",
-                    drive_fault_name(job->fault), spent);
+        sim_blame(&job->blame, "calls wait for a rank that is %s, for %.3f s",
+                  drive_fault_name(job->fault), spent);
     if (status != SYMM_OK && job->fault == LATE_LONG && spent < job->queue_timeout - 1)
-        drive_blame(job, "calls fail after %.3f s, of %.3f for a late stream", spent,
-                    job->queue_timeout);
+        sim_blame(&job->blame, "calls fail after %.3f s, of %.3f for a late stream",
+                  spent, job->queue_timeout);
 }
 
 static symm_status step_batch(struct rig *rig, int step)
@@ -325,13 +325,13 @@ static symm_status step_signals(struct rig *rig, int step, bool engine)
                      symm_signal_wait(rig->world, before, signal + 1, &behind, NULL));
         if (passed && job->at == step && before == job->culprit &&
             job->fault == ABSENT && symm_work_synchronize(passed, AMPLE) == SYMM_OK)
-            drive_blame(job, "a signal is SYMM_OK behind a wait that failed");
+            sim_blame(&job->blame, "a signal is SYMM_OK behind a wait that failed");
         symm_work_release(passed);
         symm_work_release(work);
         for (int i = 0; i < COUNT && status == SYMM_OK; i++)
             if (in[i] != salt + before + i) {
-                drive_blame(job, "a put of rank %d came with %d, not %d", before, in[i],
-                            salt + before + i);
+                sim_blame(&job->blame, "a put of rank %d came with %d, not %d", before,
+                          in[i], salt + before + i);
                 break;
             }
     }
@@ -452,7 +452,7 @@ static symm_status step_graph(struct rig *rig)
     (void)DRIVER(capture_end, "cuStreamEndCapture")(rig->stream[0], &graph);
     if (status == SYMM_OK &&
         DRIVER(instantiate, "cuGraphInstantiate")(&exec, graph, 0) != CUDA_SUCCESS)
-        drive_blame(rig->job, "a graph is not made");
+        sim_blame(&rig->job->blame, "a graph is not made");
     for (uint64_t i = 0; i < replays && status == SYMM_OK && exec; i++)
         status = replay(rig, exec, calls);
     (void)!symm_stream_synchronize(rig->ctx, rig->stream[0], AMPLE);
@@ -490,7 +490,7 @@ static symm_status step_team(struct rig *rig)
                           sim_stopped(sim_rank()), 1,
                           ended == SYMM_OK ? "" : symm_work_error(call->work));
         if (!done)
-            drive_blame(job, "a handle of a team that has ended is not complete");
+            sim_blame(&job->blame, "a handle of a team that has ended is not complete");
         if (ended == SYMM_OK)
             check_reduce(rig, call);
         if (status == SYMM_OK)
@@ -530,11 +530,11 @@ static symm_status open_rig(struct rig *rig)
     rig->world = symm_team_world(rig->ctx);
     for (int s = 0; s < STREAMS; s++)
         if (symm_stream_create(rig->ctx, &rig->stream[s]) != SYMM_OK)
-            drive_blame(job, "symm_stream_create: %s", symm_last_error());
+            sim_blame(&job->blame, "symm_stream_create: %s", symm_last_error());
     status = symm_empty_strided_p2p(rig->world, 1, &count, &stride, SYMM_INT32, 0,
                                     &rig->buffer);
     if (status != SYMM_OK) {
-        drive_blame(job, "symm_empty_strided_p2p: %s", symm_last_error());
+        sim_blame(&job->blame, "symm_empty_strided_p2p: %s", symm_last_error());
         return status;
     }
     status = CALL(job, allowed, symm_rendezvous(rig->world));
@@ -558,14 +558,14 @@ static void go_on(struct rig *rig, bool called)
     if (job->fault != KILLED || job->haste)
         return;
     if (called && CALL(job, 1, symm_barrier(rig->world, &how, NULL)) == SYMM_OK)
-        drive_blame(job, "a call of a team that has failed is queued");
+        sim_blame(&job->blame, "a call of a team that has failed is queued");
     /* Streams may be used again when the failure of each team on them has been returned. */
     while (rig->other && symm_barrier(rig->other, &how, NULL) == SYMM_OK &&
            sim_now() < until)
         sim_sleep(0.002);
     if (sim_now() >= until)
-        drive_blame(
-            job,
+        sim_blame(
+            &job->blame,
             "a team has not failed in which no rank waits for the one that has died");
     if (CALL(job, 3 * drive_allowed(job), symm_team_shrink(rig->world, &next)) !=
         SYMM_OK)
@@ -576,9 +576,9 @@ static void go_on(struct rig *rig, bool called)
     rig->state = job->seed; /* they have failed in different steps */
     for (int m = 0; m < symm_team_size(next); m++)
         if (symm_team_world_rank(next, m) == job->culprit)
-            drive_blame(job, "rank %d, which is dead, survives", job->culprit);
+            sim_blame(&job->blame, "rank %d, which is dead, survives", job->culprit);
     if (queue_batch(rig, next, NULL) != SYMM_OK || await_batch(rig) != SYMM_OK)
-        drive_blame(job, "calls of the survivors fail: %s", symm_last_error());
+        sim_blame(&job->blame, "calls of the survivors fail: %s", symm_last_error());
     symm_team_destroy(next);
 }
 

@@ -23,6 +23,48 @@ void sim_verdict_note(struct sim_verdict *verdict, const char *format, ...)
     va_end(args);
 }
 
+void sim_blame(struct sim_blame *blame, const char *format, ...)
+{
+    char text[700];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    sim_note("FAILS: %s", text);
+    if (blame->failures++ == 0)
+        snprintf(blame->why, sizeof(blame->why), "rank %d at %.6f: %s", sim_rank(),
+                 sim_now(), text);
+}
+
+void sim_verdict_job(struct sim_verdict *verdict, const struct sim_blame *blame)
+{
+    const struct sim_result *result = &verdict->result;
+
+    if (blame->failures > 0)
+        sim_verdict_note(verdict, "%s", blame->why);
+    if (result->hung)
+        sim_verdict_note(verdict, "%s: %s", result->hung, result->where);
+}
+
+void sim_verdict_rank(struct sim_verdict *verdict, int rank, bool ended, int objects)
+{
+    const struct sim_result *result = &verdict->result;
+    const int fds = result->fds[rank], mappings = result->mappings[rank],
+              threads = result->threads[rank], blocks = result->blocks[rank];
+
+    if (result->died[rank])
+        return;
+    if (!ended)
+        sim_verdict_note(verdict, "rank %d has not ended", rank);
+    if (fds + mappings + threads + blocks + objects > 0)
+        sim_verdict_note(
+            verdict,
+            "rank %d leaves %d descriptors, %d mappings, %d threads, %d blocks of "
+            "memory, %d objects of its driver",
+            rank, fds, mappings, threads, blocks, objects);
+}
+
 bool sim_seed_run(sim_seed_fn *run, uint64_t seed, struct sim_verdict *verdict)
 {
     int status;

@@ -21,6 +21,21 @@ struct sim_verdict {
 void sim_verdict_note(struct sim_verdict *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* What the ranks of a job have found. */
+struct sim_blame {
+    int failures;
+    char why[900]; /* the first finding */
+};
+
+/* A rank's finding. */
+void sim_blame(struct sim_blame *blame, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Notes what jobs of every suite must not do: the ranks' findings; a hang. */
+void sim_verdict_job(struct sim_verdict *verdict, const struct sim_blame *blame);
+/* The same of a rank that has not died: it has not ended, or leaves something behind. objects: of its
+ * driver. */
+void sim_verdict_rank(struct sim_verdict *verdict, int rank, bool ended, int objects);
+
 /* Runs the seed's job, and fills all but `why`, which it notes in, of a verdict of zeros. */
 typedef void sim_seed_fn(uint64_t seed, struct sim_verdict *verdict);
 

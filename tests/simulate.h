@@ -7,7 +7,7 @@
 #define SYMM_TESTS_SIMULATE_H
 
 #include "harness.h"
-#include "sim.h"
+#include "sim_seeds.h"
 
 #define RANKS    SIM_RANKS_MAX
 #define ENTRY    256
@@ -60,8 +60,7 @@ struct job {
     int given;
     struct outcome outcome[RANKS];
     double longest; /* over its time, of any call */
-    int failures;
-    char why[900];
+    struct sim_blame blame;
 };
 
 /* ---- simulate_job.c: what a job is -------------------------------------------------- */
@@ -70,10 +69,6 @@ extern char simulate_root[64];
 void simulate_choose(struct job *job, uint64_t seed);
 
 /* ---- simulate_check.c: what is checked ---------------------------------------------- */
-
-/* A rank's finding; the first is kept. */
-void simulate_blame(struct job *job, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 
 struct watch {
     double start, stopped;

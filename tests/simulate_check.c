@@ -11,20 +11,6 @@
 
 #include "simulate.h"
 
-void simulate_blame(struct job *job, const char *format, ...)
-{
-    char text[600];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    sim_note("FAILS: %s", text);
-    if (job->failures++ == 0)
-        snprintf(job->why, sizeof(job->why), "rank %d at %.6f: %s", sim_rank(),
-                 sim_now(), text);
-}
-
 /* Has the rank been on the other side of a cut? */
 static bool was_cut_off(const struct job *job, int rank)
 {
@@ -182,22 +168,22 @@ symm_status simulate_judge(struct job *job, struct watch watch, const char *what
     sim_note("%s: %s in %.6f s%s%s", what, symm_status_name(status), spent,
              status == SYMM_OK ? "" : ": ", status == SYMM_OK ? "" : symm_last_error());
     if (status == SYMM_ERR_TIMEOUT && waits_for_lack(job, what))
-        simulate_blame(job, "%s ends by its timeout, after %.3f s: %s", what, spent,
-                       symm_last_error());
+        sim_blame(&job->blame, "%s ends by its timeout, after %.3f s: %s", what, spent,
+                  symm_last_error());
     if (spent > allowed)
-        simulate_blame(job, "%s took %.3f s, of %.3f allowed (%s)", what, spent,
-                       allowed, status == SYMM_OK ? "SYMM_OK" : symm_last_error());
+        sim_blame(&job->blame, "%s took %.3f s, of %.3f allowed (%s)", what, spent,
+                  allowed, status == SYMM_OK ? "SYMM_OK" : symm_last_error());
     if (status == SYMM_OK || ((job->stops | job->lacks) >> me & 1))
         return status;
     if (bad == 0)
-        simulate_blame(job, "%s fails without a fault: %s", what, symm_last_error());
+        sim_blame(&job->blame, "%s fails without a fault: %s", what, symm_last_error());
     else if ((is_strict(job) ||
               (is_cut_now(job) &&
                (strstr(symm_last_error(), "hosts did not answer") ||
                 strstr(symm_last_error(), "not heard from all hosts")))) &&
              !(starts && status == SYMM_ERR_TIMEOUT) && !is_named(job, named, starts))
-        simulate_blame(job, "%s names no rank at fault (%#" PRIx64 "): %s", what, bad,
-                       symm_last_error());
+        sim_blame(&job->blame, "%s names no rank at fault (%#" PRIx64 "): %s", what,
+                  bad, symm_last_error());
     return status;
 }
 

@@ -45,8 +45,8 @@ static symm_status sum_up(struct job *job, symm_team *team, int32_t *data, size_
         ranks += symm_team_world_rank(team, m);
     for (size_t i = 0; i < count; i++)
         if (data[i] != 1000 * ranks + symm_team_size(team) * (int32_t)i) {
-            simulate_blame(job, "all_reduce gave %d at %zu of %zu in a team of %d",
-                           data[i], i, count, symm_team_size(team));
+            sim_blame(&job->blame, "all_reduce gave %d at %zu of %zu in a team of %d",
+                      data[i], i, count, symm_team_size(team));
             break;
         }
     return SYMM_OK;
@@ -129,8 +129,8 @@ static symm_status step_send(struct job *job, symm_team *team)
     }
     if (status == SYMM_OK && n > 1 && (me == 0 || me == n - 1) &&
         in[299] != 7 * (me == 0 ? n - 1 : 0) + 299)
-        simulate_blame(job, "a message of %d came with %d", me == 0 ? n - 1 : 0,
-                       in[299]);
+        sim_blame(&job->blame, "a message of %d came with %d", me == 0 ? n - 1 : 0,
+                  in[299]);
     return status;
 }
 
@@ -153,7 +153,7 @@ static symm_status step_stream(struct job *job, symm_ctx *ctx, symm_team *team)
         symm_work_release(work);
     }
     if (status == SYMM_OK && data[63] != 63)
-        simulate_blame(job, "a queued all_reduce gave %d", data[63]);
+        sim_blame(&job->blame, "a queued all_reduce gave %d", data[63]);
     symm_stream_destroy(ctx, call.stream);
     return status;
 }

@@ -79,25 +79,9 @@ static void judge_job(const struct job *job, struct sim_verdict *shared)
 {
     const struct sim_result *result = &shared->result;
 
-    if (job->failures > 0)
-        sim_verdict_note(shared, "%s", job->why);
-    if (result->hung)
-        sim_verdict_note(shared, "%s: %s", result->hung, result->where);
-    for (int r = 0; r < job->ranks && !result->hung; r++) {
-        if (result->died[r])
-            continue;
-        if (!job->outcome[r].ended)
-            sim_verdict_note(shared, "rank %d has not ended", r);
-        if (result->fds[r] + result->mappings[r] + result->threads[r] +
-                result->blocks[r] >
-            0)
-            sim_verdict_note(
-                shared,
-                "rank %d leaves %d descriptors, %d mappings, %d threads, %d blocks of "
-                "memory",
-                r, result->fds[r], result->mappings[r], result->threads[r],
-                result->blocks[r]);
-    }
+    sim_verdict_job(shared, &job->blame);
+    for (int r = 0; r < job->ranks && !result->hung; r++)
+        sim_verdict_rank(shared, r, job->outcome[r].ended, 0);
     for (int r = 0; r < job->ranks && job->starts && !job->sim.cut_hosts && !job->lacks;
          r++)
         if (!job->outcome[r].joined)
