@@ -196,6 +196,18 @@ int await(const atomic_int *counter, int wanted)
     return 0;
 }
 
+int side_meet(struct side *side, int rank, struct job *job, struct plane_result *result,
+              int *code)
+{
+    PLANE_CHECK(side_open(side, rank, job, good_key) == 0);
+    if (leads(side))
+        plane_note(result,
+                   allgather(side, side->leaders, job->hosts, job->timeout, code));
+    atomic_fetch_add(&job->shared->ready, 1);
+    PLANE_CHECK(await(&job->shared->ready, job->ranks) == 0);
+    return 0;
+}
+
 void assert_error(const struct job *job, int rank, symm_status status, const char *text)
 {
     const struct plane_result *result = &job->plane.results[rank];

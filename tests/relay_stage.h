@@ -64,6 +64,9 @@ symm_status allgather(struct side *side, const int32_t *leaders, int hosts,
                       double timeout, int *code);
 bool leads(const struct side *side);
 int await(const atomic_int *counter, int wanted);
+/* Opens the side, lets the hosts make an allgather, and waits until all ranks have done so. */
+int side_meet(struct side *side, int rank, struct job *job, struct plane_result *result,
+              int *code);
 void assert_error(const struct job *job, int rank, symm_status status,
                   const char *text);
 

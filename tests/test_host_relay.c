@@ -174,12 +174,7 @@ static int body_went(int rank, struct plane_result *result, void *arg)
     struct symm_relay_result none;
     int code = 0;
 
-    PLANE_CHECK(side_open(&side, rank, job, good_key) == 0);
-    if (leads(&side))
-        plane_note(result,
-                   allgather(&side, side.leaders, job->hosts, job->timeout, &code));
-    atomic_fetch_add(&job->shared->ready, 1);
-    PLANE_CHECK(await(&job->shared->ready, job->ranks) == 0);
+    PLANE_CHECK(side_meet(&side, rank, job, result, &code) == 0);
     if (rank == 1) {
         x.leaders = side.leaders;
         x.hosts = job->hosts;

@@ -50,12 +50,7 @@ static int body_death(int rank, struct plane_result *result, void *arg)
     struct side side;
     int code = 0, hosts = 0;
 
-    PLANE_CHECK(side_open(&side, rank, job, good_key) == 0);
-    if (leads(&side))
-        plane_note(result,
-                   allgather(&side, side.leaders, job->hosts, job->timeout, &code));
-    atomic_fetch_add(&job->shared->ready, 1);
-    PLANE_CHECK(await(&job->shared->ready, job->ranks) == 0);
+    PLANE_CHECK(side_meet(&side, rank, job, result, &code) == 0);
     symm__sleep(0.05);
     if (is_victim(job, rank)) {
         atomic_store(&job->shared->when, symm__now());

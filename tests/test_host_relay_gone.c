@@ -207,12 +207,7 @@ static int body_end(int rank, struct plane_result *result, void *arg)
     struct side side;
     int code = 0, before = threads();
 
-    PLANE_CHECK(side_open(&side, rank, job, good_key) == 0);
-    if (leads(&side))
-        plane_note(result,
-                   allgather(&side, side.leaders, job->hosts, job->timeout, &code));
-    atomic_fetch_add(&job->shared->ready, 1);
-    PLANE_CHECK(await(&job->shared->ready, job->ranks) == 0);
+    PLANE_CHECK(side_meet(&side, rank, job, result, &code) == 0);
     if (job->kind == 1)
         symm__sleep(0.002 * rank);
     else if (job->kind == 2)
