@@ -273,6 +273,24 @@ static void test_cut_rows(void **unused)
     }
 }
 
+/* An all_reduce_norm of bfloat16 in one shot, on a channel of much scratch. */
+static struct symm_cuda_query norm_query(int size, uint64_t rows, uint32_t hidden)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+
+    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
+    return (struct symm_cuda_query){.kind = SYMM_KIND_ALL_REDUCE_NORM,
+                                    .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
+                                    .dtype = SYMM_BFLOAT16,
+                                    .op = SYMM_SUM,
+                                    .size = size,
+                                    .processors = 132,
+                                    .clusters = true,
+                                    .scratch = scratch[0],
+                                    .rows = rows,
+                                    .hidden = hidden};
+}
+
 /* row_exchange.cuh: groups of whole warps, rows of a launch in one slot or in two; and what the
  * scratch of the large channels takes. */
 static void test_rows(void **unused)
@@ -324,15 +342,8 @@ static void test_rows(void **unused)
                          rows <= 2 * (two ? room - room % step : room)));
         }
     }
-    query = (struct symm_cuda_query){.kind = SYMM_KIND_ALL_REDUCE_NORM,
-                                     .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
-                                     .dtype = SYMM_BFLOAT16,
-                                     .op = SYMM_SUM,
-                                     .size = 2,
-                                     .processors = 132,
-                                     .scratch = scratch[0],
-                                     .rows = 1,
-                                     .hidden = 8192};
+    query = norm_query(2, 1, 8192);
+    query.clusters = false;
     assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
     assert_int_equal(shape.blocks, 1);
     assert_int_equal(shape.threads, 512 + 32);
@@ -366,23 +377,13 @@ static void test_two_each(void **unused)
                  {2, 232, 2048, 0, 116, 544}, {2, 233, 2048, 2, 78, 416},
                  {2, 464, 2048, 2, 116, 544}, {2, 465, 2048, 0, 78, 544},
                  {2, 117, 8192, 0, 59, 544},  {4, 128, 2048, 0, 64, 288}};
-    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
 
     (void)unused;
-    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct symm_cuda_query query = {.kind = SYMM_KIND_ALL_REDUCE_NORM,
-                                        .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
-                                        .dtype = SYMM_BFLOAT16,
-                                        .op = SYMM_SUM,
-                                        .size = cases[i].size,
-                                        .processors = 132,
-                                        .clusters = true,
-                                        .scratch = scratch[0],
-                                        .rows = cases[i].rows,
-                                        .hidden = cases[i].hidden};
+        struct symm_cuda_query query =
+            norm_query(cases[i].size, cases[i].rows, cases[i].hidden);
 
         assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
         assert_int_equal(shape.each, cases[i].each);
@@ -413,23 +414,13 @@ static void test_clusters(void **unused)
                  {2, 1, 7168, 2, 1, 256},    {2, 1, 16384, 1, 0, 544},
                  {4, 1, 4096, 2, 1, 160},    {4, 9, 2048, 9, 0, 288},
                  {8, 8, 4096, 16, 1, 160},   {8, 8, 8192, 8, 0, 288}};
-    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
 
     (void)unused;
-    symm__cuda_scratch_layout(0, SYMM_FEW_RANKS, scratch);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct symm_cuda_query query = {.kind = SYMM_KIND_ALL_REDUCE_NORM,
-                                        .algorithm = SYMM_ALGORITHM_LAMPORT_PUSH,
-                                        .dtype = SYMM_BFLOAT16,
-                                        .op = SYMM_SUM,
-                                        .size = cases[i].size,
-                                        .processors = 132,
-                                        .clusters = true,
-                                        .scratch = scratch[0],
-                                        .rows = cases[i].rows,
-                                        .hidden = cases[i].hidden};
+        struct symm_cuda_query query =
+            norm_query(cases[i].size, cases[i].rows, cases[i].hidden);
 
         assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
         assert_int_equal(shape.blocks, cases[i].blocks);
