@@ -387,7 +387,7 @@ static void test_pmi_manager(void **state)
     close(ends[1]);
 }
 
-/* A secret comes of a file alone: the open of a pipe that nobody writes to would never return. */
+/* A secret must be in a regular file: opening a pipe without a writer would block for ever. */
 static void test_secret_pipe(void **state)
 {
     char folder[64], environment[200];

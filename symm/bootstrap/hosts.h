@@ -35,8 +35,8 @@ _Static_assert(sizeof(struct symm_host_address) == 64, "the entry's layout is fi
 symm_status symm__host_identify(struct symm_host *host) SYMM_MUST_CHECK;
 /*
  * Listens where ranks of other hosts can connect: on SYMM_HOST_ADDRESS, else on the address
- * that leads to `toward` (host:port; NULL: to the network). Fills place. The port of `toward` is not taken: rank 0's process
- * may be about to listen there, on this host.
+ * that leads to `toward` (host:port; NULL: to the network). Fills place. The port of `toward` is not
+ * taken: rank 0's process may be about to listen there, on this host.
  */
 symm_status symm__hosts_listen(const char *toward, struct symm_host_address *place,
                                int *listener) SYMM_MUST_CHECK;

@@ -18,8 +18,8 @@ const char *symm__printable(char *text, size_t bytes);
 /* The same of the reason of a peer's failure; if nothing of it is to be seen, a sentence that says
  * so. */
 const char *symm__reason(char *text, size_t bytes);
-/* Copies a sentence. One that does not fit loses words in its middle, where "..." stands: it begins
- * with what has failed and ends with what to do. Returns text. */
+/* Copies a sentence; returns text. "..." replaces the middle of one that does not fit: its beginning
+ * says what has failed, its end what to do. */
 const char *symm__fit(char *text, size_t bytes, const char *sentence);
 /* Reads what fits of the file whose path the format gives; the text ends in a NUL, also
  * after an error. Returns its length, or -1: errno. */
