@@ -274,20 +274,56 @@ static bool share_bytes(const struct check *c, int a, int b)
     return x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
 }
 
-static bool fit_inside_op(struct check *c, const struct check_op *op)
+static bool refuse_shared(struct check *c, const struct check_op *op, int a, int b)
+{
+    return symm__check_refuse_op(
+        c, op, " uses buffers %s and %s at once, and they share bytes",
+        c->program->buffers[a].name, c->program->buffers[b].name);
+}
+
+static int compare_places(const void *left, const void *right, void *arg)
+{
+    const int a = *(const int *)left, b = *(const int *)right;
+    const symm_plan *plan = arg;
+    const size_t x = plan->buffers[a].offset, y = plan->buffers[b].offset;
+
+    return x != y ? (x < y ? -1 : 1) : a < b ? -1 : a > b;
+}
+
+/* A write of any number of buffers: of those before it, only the one that ends last counts. */
+static bool fit_inside_write(struct check *c, const struct check_op *op)
+{
+    const int count = op->op->buffer_count;
+    int *sorted = symm__pool_alloc(&c->pool, (size_t)count + 1, sizeof(*sorted));
+    int last = 0;
+
+    if (!sorted)
+        return symm__check_nomem(c);
+    memcpy(sorted, op->op->buffers, (size_t)count * sizeof(*sorted));
+    qsort_r(sorted, (size_t)count, sizeof(*sorted), compare_places,
+            (void *)(uintptr_t)c->plan);
+    for (int i = 1; i < count; i++) {
+        const symm_plan_buffer *x = &c->plan->buffers[sorted[last]];
+        const symm_plan_buffer *y = &c->plan->buffers[sorted[i]];
+        if (sorted[i] == sorted[last])
+            continue;
+        if (share_bytes(c, sorted[last], sorted[i]))
+            return refuse_shared(c, op, sorted[last], sorted[i]);
+        if (y->offset + y->bytes > x->offset + x->bytes)
+            last = i;
+    }
+    return true;
+}
+
+static bool fit_inside_call(struct check *c, const struct check_op *op)
 {
     for (int i = 0; i < op->access_count; i++)
         for (int j = 0; j < i; j++) {
             const struct check_access *a = &op->accesses[j], *b = &op->accesses[i];
-            if (!op->planned && !a->write && !b->write)
-                break; /* a read of any number of buffers */
             if (a->buffer != b->buffer && share_bytes(c, a->buffer, b->buffer))
-                return symm__check_refuse_op(
-                    c, op, " uses buffers %s and %s at once, and they share bytes",
-                    c->program->buffers[a->buffer].name,
-                    c->program->buffers[b->buffer].name);
+                return refuse_shared(c, op, a->buffer, b->buffer);
             /* What an all_reduce_norm writes after its exit barrier no peer reads any more. */
-            if (a->buffer == b->buffer && op->planned && b->from != CHECK_REST &&
+            if (a->buffer == b->buffer && b->from != CHECK_REST &&
                 (a->write || b->write) && !may_be_in_place(c, op))
                 return symm__check_refuse_op(
                     c, op,
@@ -335,7 +371,9 @@ static bool fit_op(struct check *c, struct check_op *op)
         access->from = CHECK_START;
         access->to = CHECK_END;
     }
-    return fit_inside_op(c, op);
+    if (op->planned)
+        return fit_inside_call(c, op);
+    return o->kind != SYMM_PROGRAM_WRITE || fit_inside_write(c, op);
 }
 
 /* ---- All ops --------------------------------------------------------------------- */
