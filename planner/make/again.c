@@ -17,6 +17,7 @@
 #include "model/program_private.h"
 
 #define MAX_ROUNDS 64 /* of the check; each removes buffers from their places */
+#define MAX_CLIQUE 4096 /* buffers of a bound that are compared in pairs */
 
 struct again {
     struct order *order;
@@ -187,12 +188,14 @@ static symm_status place_all(struct again *again)
 
 /* ---- The bound --------------------------------------------------------------------- */
 
-/* The bound is the old plan's clique, if its buffers still conflict pairwise. */
+/* The bound is the old plan's clique, if its buffers still conflict pairwise. To find one anew
+ * takes less than to compare all pairs of a large one. */
 static symm_status take_bound(struct again *again)
 {
     struct lifetimes *lives = again->lives;
     const symm_plan *old = again->old;
-    bool good = old->has_proof && old->antichain_count > 0;
+    bool good = old->has_proof && old->antichain_count > 0 &&
+                old->antichain_count <= MAX_CLIQUE;
     int *clique = good ? symm__pool_alloc(&lives->pool, (size_t)old->antichain_count,
                                           sizeof(*clique))
                        : NULL;

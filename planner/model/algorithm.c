@@ -79,24 +79,17 @@ const char *symm__algorithm_objection(const symm_program_op *op,
     }
 }
 
+/* A buffer that is listed twice is accessed twice at once, which changes nothing. */
 static int local_accesses(const symm_program_op *op, int index, struct access *accesses)
 {
-    int count = 0;
-
-    for (int i = 0; i < op->buffer_count; i++) {
-        int seen = 0;
-        while (seen < count && accesses[seen].buffer != op->buffers[i])
-            seen++;
-        if (seen == count)
-            accesses[count++] =
-                (struct access){.op = index,
-                                .buffer = op->buffers[i],
-                                .writes = op->kind == SYMM_PROGRAM_WRITE,
-                                .who = ACTOR_OWNER,
-                                .from = POINT_START,
-                                .to = POINT_END};
-    }
-    return count;
+    for (int i = 0; i < op->buffer_count; i++)
+        accesses[i] = (struct access){.op = index,
+                                      .buffer = op->buffers[i],
+                                      .writes = op->kind == SYMM_PROGRAM_WRITE,
+                                      .who = ACTOR_OWNER,
+                                      .from = POINT_START,
+                                      .to = POINT_END};
+    return op->buffer_count;
 }
 
 /* How a collective touches its in and its out, as if they were two buffers. */

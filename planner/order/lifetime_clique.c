@@ -6,7 +6,7 @@
  * The buffers of one track that live at one first write pairwise conflict. Such a moment is
  * chosen on each track in turn, among the buffers that conflict with all chosen on the other
  * tracks, until the set no longer grows; the search starts from several tracks. Then buffers
- * that conflict with the whole set are added. Of few buffers all sets are tried, within a
+ * that conflict with the whole set are added, as are those that live always. Of few buffers all sets are tried, within a
  * budget.
  */
 #include <stdlib.h>
@@ -24,6 +24,7 @@ struct clique {
     struct pool pool; /* of all but best */
     struct lifetimes *lives;
     int partitions; /* tracks, and one for the buffers that no other can precede */
+    int firsts;     /* how many these are, without those that live always */
     int **chosen;   /* by group: buffers */
     int *chosen_count;
     int64_t *chosen_bytes;
@@ -39,7 +40,7 @@ static int partition_count(const struct clique *clique, int partition)
     const struct lifetimes *lives = clique->lives;
 
     if (partition == lives->tracks)
-        return lives->count - lives->track_start[lives->tracks];
+        return clique->firsts;
     return lives->track_start[partition + 1] - lives->track_start[partition];
 }
 
@@ -66,8 +67,6 @@ static int over_at(const struct lifetimes *lives, int buffer, int track, int per
 /* Whether the buffer lives at the first write of the buffer in that seat of its track. */
 static bool lives_at(const struct lifetimes *lives, int buffer, int track, int seat)
 {
-    if (lives->always[buffer])
-        return true;
     if (lives->seat[buffer] <= seat)
         return lives->seat[buffer] == seat || over_at(lives, buffer, track, 0) > seat;
     return lives->loop && over_at(lives, buffer, track, 1) > seat;
@@ -148,24 +147,35 @@ static int compare_bytes(const void *left, const void *right, void *arg)
     return sizes[a] != sizes[b] ? (sizes[a] < sizes[b] ? 1 : -1) : a < b ? -1 : a > b;
 }
 
+static bool fits_best(const struct clique *clique, int buffer)
+{
+    int i = 0;
+
+    if (clique->lives->always[buffer])
+        return true;
+    while (i < clique->best_count &&
+           symm__conflict(clique->lives, clique->best[i], buffer))
+        i++;
+    return i == clique->best_count;
+}
+
 /* Adds each buffer that conflicts with the whole set, the largest first. */
 static bool augment(struct clique *clique)
 {
     const struct lifetimes *lives = clique->lives;
-    int *sorted =
-        symm__pool_alloc(&clique->pool, (size_t)lives->count + 1, sizeof(*sorted));
+    const size_t room = (size_t)lives->count + 1;
+    int *sorted = symm__pool_alloc(&clique->pool, room, sizeof(*sorted));
+    bool *taken = symm__pool_alloc(&clique->pool, room, sizeof(*taken));
 
-    if (!sorted)
+    if (!sorted || !taken)
         return false;
     for (int b = 0; b < lives->count; b++)
         sorted[b] = b;
+    for (int i = 0; i < clique->best_count; i++)
+        taken[clique->best[i]] = true;
     qsort_r(sorted, (size_t)lives->count, sizeof(*sorted), compare_bytes, lives->sizes);
     for (int s = 0; s < lives->count; s++) {
-        int i = 0;
-        while (i < clique->best_count && clique->best[i] != sorted[s] &&
-               symm__conflict(lives, clique->best[i], sorted[s]))
-            i++;
-        if (i < clique->best_count)
+        if (taken[sorted[s]] || !fits_best(clique, sorted[s]))
             continue;
         clique->best[clique->best_count++] = sorted[s];
         clique->best_bytes += lives->sizes[sorted[s]];
@@ -273,11 +283,11 @@ static bool prepare(struct clique *clique)
     const size_t count = (size_t)lives->count + 1;
     const size_t partitions = (size_t)lives->tracks + 1;
     struct pool *pool = &clique->pool;
-    int at = lives->track_start[lives->tracks];
+    const int begin = lives->track_start[lives->tracks];
 
     for (int b = 0; b < lives->count; b++)
-        if (lives->track[b] < 0)
-            lives->on_track[at++] = b;
+        if (lives->track[b] < 0 && !lives->always[b])
+            lives->on_track[begin + clique->firsts++] = b;
     clique->partitions = lives->tracks + 1;
     clique->chosen = symm__pool_alloc(pool, partitions, sizeof(*clique->chosen));
     clique->chosen_count = symm__pool_alloc(pool, partitions, sizeof(int));
