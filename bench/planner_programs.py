@@ -6,6 +6,8 @@
             nothing joins within the period
   zero3 N   N layers of sharded parameters: gathered one layer ahead on two streams, gradients reduced on a third
   serve N   N all-reduces of 1 to 512 tokens on one stream
+  stack N   N layers of a training step on one stream: one op clears all gradients, and what the forward pass makes
+            stays until the backward pass, so that all buffers live at once
 
 --divide D makes every buffer D times smaller (a power of two up to 512). The same arguments give the same bytes.
 """
@@ -100,7 +102,24 @@ def serve(n, world, divide):
     return p
 
 
-FAMILIES = {"moe": moe, "zero3": zero3, "serve": serve}
+def stack(n, world, divide):
+    p = Program(f"stack-{n}", world, ["main"])
+    for i in range(n):
+        p.buffer(f"g{i}", (1 + i % 13) * 4096 // divide)
+        p.buffer(f"a{i}", (1 + i * 7919 % 251) * 8192 // divide)
+    p.local("write", "main", *(f"g{i}" for i in range(n)))
+    for i in range(n):
+        p.local("write", "main", f"a{i}")
+        p.call("all_reduce", f"f{i}", "main", f"a{i}", f"a{i}")
+    for i in reversed(range(n)):
+        p.local("read", "main", f"a{i}")
+        p.local("write", "main", f"g{i}")
+        p.call("all_reduce", f"b{i}", "main", f"g{i}", f"g{i}", reduce="avg")
+    p.local("read", "main", *(f"g{i}" for i in range(n)))
+    return p
+
+
+FAMILIES = {"moe": moe, "zero3": zero3, "serve": serve, "stack": stack}
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(usage=__doc__)

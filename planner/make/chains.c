@@ -7,13 +7,16 @@
  * turns. A buffer may enter a segment if its predecessor in that list is over before its
  * first write, and if it is over before its successor's; around the circle too. Neighbours
  * are enough: each life is over before the next begins. So may_enter searches a sorted list
- * and compares two pairs.
+ * and compares two pairs. A segment that no buffer at all may enter any more is closed (gaps.h),
+ * and closed neighbours are one segment: where thousands of buffers live at once, they would all
+ * be looked at for each buffer.
  */
 #include "make/chains.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "make/gaps.h"
 #include "model/program_private.h"
 #include "util/clock.h"
 
@@ -25,11 +28,13 @@ struct segment {
     int64_t low, high;
     int *turns; /* sorted */
     int count, room;
-    bool closed; /* by a buffer that lives always */
+    int open; /* between how many neighbours in the list, around the circle, others may come */
+    bool closed; /* no buffer may enter; the list is then out of use */
 };
 
 struct arena {
     const struct lifetimes *lives;
+    struct gaps gaps;
     const int64_t *sizes; /* by buffer: the bytes reserved; lives->sizes, or more */
     struct segment *segments;
     int count, room;
@@ -84,11 +89,37 @@ static bool may_enter(struct arena *arena, const struct segment *segment, int bu
     return true;
 }
 
+/* Counts the gaps that open and close where a buffer enters at `at`. */
+static void count_gaps(const struct arena *arena, struct segment *segment, int buffer,
+                       int at)
+{
+    const struct lifetimes *lives = arena->lives;
+    const struct gaps *gaps = &arena->gaps;
+    const int count = segment->count;
+    const bool first = at == 0, last = at == count;
+    int before = -1, after = -1;
+
+    if (count == 0 && lives->loop)
+        before = after = buffer;
+    if (count > 0 && (!first || lives->loop))
+        before = lives->by_turn[segment->turns[first ? count - 1 : at - 1]];
+    if (count > 0 && (!last || lives->loop))
+        after = lives->by_turn[segment->turns[last ? 0 : at]];
+    if (count > 0)
+        segment->open -= symm__gap_is_open(gaps, before, after, first || last);
+    if (count > 0 || !lives->loop)
+        segment->open += symm__gap_is_open(gaps, before, buffer, first);
+    segment->open += symm__gap_is_open(gaps, buffer, after, last);
+}
+
 static bool enter(struct arena *arena, struct segment *segment, int buffer)
 {
     const int turn = arena->lives->turn[buffer];
     const int at = find_turn(segment, turn);
+    const bool always = arena->lives->always[buffer];
 
+    if (!always)
+        count_gaps(arena, segment, buffer, at);
     if (!symm__grow((void **)&segment->turns, segment->count, &segment->room,
                     sizeof(int)))
         return false;
@@ -96,7 +127,7 @@ static bool enter(struct arena *arena, struct segment *segment, int buffer)
             (size_t)(segment->count - at) * sizeof(int));
     segment->turns[at] = turn;
     segment->count++;
-    segment->closed = arena->lives->always[buffer];
+    segment->closed = always || segment->open == 0;
     return true;
 }
 
@@ -125,6 +156,7 @@ static bool split(struct arena *arena, int index, int64_t address)
                               .high = lower->high,
                               .count = lower->count,
                               .room = lower->count + 4,
+                              .open = lower->open,
                               .closed = lower->closed};
     upper->turns = malloc((size_t)upper->room * sizeof(int));
     if (!upper->turns) {
@@ -136,10 +168,33 @@ static bool split(struct arena *arena, int index, int64_t address)
     return true;
 }
 
+/* Makes closed neighbours in [from, to] one segment. */
+static void merge_closed(struct arena *arena, int from, int to)
+{
+    struct segment *segments = arena->segments;
+    int kept = from;
+
+    to = to < arena->count ? to : arena->count - 1;
+    for (int i = from + 1; i <= to; i++) {
+        if (segments[kept].closed && segments[i].closed) {
+            segments[kept].high = segments[i].high;
+            free(segments[i].turns);
+        } else if (++kept != i) {
+            segments[kept] = segments[i];
+        }
+    }
+    if (kept == to)
+        return;
+    memmove(segments + kept + 1, segments + to + 1,
+            (size_t)(arena->count - to - 1) * sizeof(*segments));
+    arena->count -= to - kept;
+}
+
 /* The buffer takes [offset, offset + size); `index` is the segment that begins there. */
 static bool settle(struct arena *arena, int buffer, int index, int64_t offset)
 {
     const int64_t end = offset + arena->sizes[buffer];
+    const int first = index;
 
     arena->offsets[buffer] = offset;
     while (offset < end) {
@@ -156,6 +211,7 @@ static bool settle(struct arena *arena, int buffer, int index, int64_t offset)
             return false;
         offset = arena->segments[index++].high;
     }
+    merge_closed(arena, first > 0 ? first - 1 : 0, index);
     return true;
 }
 
@@ -497,6 +553,7 @@ static bool try_all(struct placer *placer)
     struct weights weights;
 
     return weigh(&placer->pool, placer->arena.lives, &weights) &&
+           symm__gaps_make(&placer->arena.gaps, &placer->pool, placer->arena.lives) &&
            try_orders(placer, &weights) && try_rounded(placer, &weights);
 }
 
