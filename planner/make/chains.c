@@ -20,9 +20,11 @@
 #include "model/program_private.h"
 #include "util/clock.h"
 
-#define ORDERS     8
-#define MAX_STEPS  80000000 /* calls of may_enter in the search for better orders */
-#define MAX_TRIALS 50000
+#define ORDERS 8
+/* Calls of may_enter: in the fixed orders, the first of which has no limit; in the search. */
+#define MAX_ORDER_STEPS 200000000
+#define MAX_STEPS       80000000
+#define MAX_TRIALS      50000
 
 struct segment {
     int64_t low, high;
@@ -39,6 +41,7 @@ struct arena {
     struct segment *segments;
     int count, room;
     int64_t steps; /* calls of may_enter */
+    int64_t most_steps; /* after which an order is given up */
     int64_t *offsets;
 };
 
@@ -246,15 +249,18 @@ static void clear(struct arena *arena)
     arena->count = 0;
 }
 
-/* Places all in this order. *peak is INT64_MAX if a buffer would end above the limit. */
+/* Places all in this order. *peak is INT64_MAX if a buffer would end above the limit, or if that
+ * takes too many steps. */
 static bool fill(struct arena *arena, const int *order, int64_t limit, int64_t *peak)
 {
     bool beyond = false;
 
     clear(arena);
-    for (int i = 0; i < arena->lives->count && !beyond; i++)
+    for (int i = 0; i < arena->lives->count && !beyond; i++) {
         if (!place(arena, order[i], limit, &beyond))
             return false;
+        beyond = beyond || arena->steps > arena->most_steps;
+    }
     *peak = beyond ? INT64_MAX : top_of(arena);
     return true;
 }
@@ -488,13 +494,21 @@ static bool keep_if_better(struct placer *placer, int64_t peak, bool or_equal)
     return true;
 }
 
+/* Whether another of the fixed orders is tried. The first one is not given up. */
+static bool try_another(struct placer *placer)
+{
+    placer->arena.most_steps = placer->best == INT64_MAX ? INT64_MAX : MAX_ORDER_STEPS;
+    return placer->best > placer->effort->bound &&
+           placer->arena.steps < placer->arena.most_steps;
+}
+
 static bool try_orders(struct placer *placer, const struct weights *weights)
 {
     const struct lifetimes *lives = placer->arena.lives;
     bool good = true;
     int64_t peak;
 
-    for (int i = 0; i < ORDERS && good && placer->best > placer->effort->bound; i++) {
+    for (int i = 0; i < ORDERS && good && try_another(placer); i++) {
         make_order(lives, weights, lives->sizes, i, placer->keys, placer->order);
         good = fill(&placer->arena, placer->order, placer->best - 1, &peak);
         if (good)
@@ -530,7 +544,7 @@ static bool try_rounded(struct placer *placer, const struct weights *weights)
     bool good = rounded != NULL;
 
     for (int i = 0;
-         i < ORDERS && good && changed > 0 && placer->best > placer->effort->bound &&
+         i < ORDERS && good && changed > 0 && try_another(placer) &&
          placer->best < INT64_MAX / 4; /* sums of two such sizes do not overflow */
          i++) {
         placer->arena.sizes = rounded;
@@ -613,6 +627,7 @@ static bool improve(struct placer *placer)
     bool good = true;
 
     placer->arena.steps = 0;
+    placer->arena.most_steps = MAX_STEPS;
     for (int i = 0; i < MAX_TRIALS && good && placer->arena.steps < MAX_STEPS &&
                     placer->best > placer->effort->bound && go_on(placer);
          i++) {
