@@ -92,6 +92,22 @@ jq -e --slurpfile plan "$work/plan" \
      and .replay.plan.arena_bytes < .replay.buffer_bytes' "$work/json" >/dev/null ||
     fail "the JSON of a replay with a plan"
 
+# Each run of a program that is no loop has its values from outside: `rest` is read beyond what is
+# put there, `last` then takes its bytes.
+cat >"$work/outside" <<'EOF'
+{"format": "symm-program/1", "name": "outside", "world": 2, "loop": false,
+ "buffers": [{"name": "first", "dtype": "float32", "shape": [64]},
+             {"name": "rest", "dtype": "float32", "shape": [192]},
+             {"name": "last", "dtype": "float32", "shape": [192]}],
+ "ops": [{"op": "write", "buffers": ["first"]},
+         {"op": "put", "site": "p", "src": "first", "dst": "rest", "shift": 1},
+         {"op": "wait", "site": "p"}, {"op": "read", "buffers": ["rest"]},
+         {"op": "write", "buffers": ["last"]}, {"op": "read", "buffers": ["last"]}]}
+EOF
+plan "values from outside" "$work/outside"
+jq -e '.buffers[1].offset == .buffers[2].offset' "$work/plan" >/dev/null || fail "nothing is shared"
+right "values from outside" "$work/outside" --iterations 3
+
 # ---- Every algorithm ----------------------------------------------------------------
 
 for algorithm in ll_push lamport_push copy_in engine; do

@@ -501,3 +501,12 @@ int perf_expect_end(struct perf_expect *expect)
     }
     return 0;
 }
+
+void perf_expect_restart(struct perf_expect *expect)
+{
+    for (int b = 0; b < expect->program->buffer_count; b++) {
+        const struct perf_copies *carried = &expect->buffers[b].carried;
+        if (carried->bytes)
+            memset(carried->bytes, 0, (size_t)expect->program->world * carried->size);
+    }
+}

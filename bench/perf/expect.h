@@ -18,6 +18,8 @@
 /* -1: no memory. */
 int perf_expect_begin(struct perf_expect *expect, uint64_t period);
 int perf_expect_end(struct perf_expect *expect);
+/* After the end of a period: all buffers hold zeros again. */
+void perf_expect_restart(struct perf_expect *expect);
 
 /* The pattern that op `op`, a write, puts into a buffer on a rank in this period. */
 void perf_expect_written(const struct perf_expect *expect, int op, int buffer, int rank,

@@ -40,8 +40,7 @@ static bool covers(const symm_program *program, const symm_program_op *op, int b
     return arrays[perf_norm_array_in(program, op, buffer, true)].bytes == bytes;
 }
 
-/* Whether an op reads bytes of the buffer that no earlier op of the period wrote. */
-static bool is_carried(const symm_program *program, int buffer)
+bool perf_buffer_carried(const symm_program *program, int buffer)
 {
     for (int p = 0; p < program->op_count; p++) {
         const symm_program_op *op = &program->ops[program->order[p]];
@@ -76,7 +75,7 @@ static int find_writers(struct perf_expect *expect, int buffer)
     for (int p = 0; p < program->op_count; p++)
         if (perf_op_writes(program, &program->ops[program->order[p]], buffer))
             written->writers[written->writer_count++] = p;
-    if (count == 0 || !is_carried(program, buffer))
+    if (count == 0 || !perf_buffer_carried(program, buffer))
         return 0;
     if (make_copies(program, &written->carried, bytes))
         return -1;

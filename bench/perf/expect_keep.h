@@ -47,5 +47,7 @@ void perf_expect_destroy(struct perf_expect *expect); /* NULL is allowed */
 /* Does the op write, or read, the buffer, here or on a peer? */
 bool perf_op_writes(const symm_program *program, const symm_program_op *op, int buffer);
 bool perf_op_reads(const symm_program *program, const symm_program_op *op, int buffer);
+/* Does an op read bytes of the buffer that no earlier op of the period wrote? */
+bool perf_buffer_carried(const symm_program *program, int buffer);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "perf/expect_keep.h"
 #include "perf/stage.h"
 
 #define MOST_COMPLAINTS 4 /* wrong results that a rank describes */
@@ -391,14 +392,36 @@ static int drain(struct perf_stage *stage)
     return result;
 }
 
-/* The plan of a program without a loop ends with the program: a barrier separates two runs.
- * A recorded program runs as it will under its plan. */
+/* The plan of a program without a loop ends with the program: other buffers may then have the
+ * bytes of what came from outside, so each run begins with zeros there. */
+static bool starts_anew(const struct perf_stage *stage)
+{
+    return stage->planned && !stage->program->loop;
+}
+
+static symm_status start_anew(struct perf_stage *stage)
+{
+    const symm_program *program = stage->program;
+    const double begin = perf_now();
+
+    for (int b = 0; b < program->buffer_count; b++)
+        if (perf_buffer_carried(program, b) &&
+            perf_job_fill(stage->job, symm_buffer_ptr(stage->buffers[b]), 0,
+                          program->buffers[b].bytes))
+            return SYMM_ERR_SYSTEM;
+    stage->local += perf_now() - begin;
+    return symm_barrier(stage->job->world, NULL, NULL);
+}
+
+/* A barrier separates two runs. A recorded program runs as it will under its plan. */
 static int part_runs(struct perf_stage *stage)
 {
     symm_status status = SYMM_OK;
 
     if ((stage->planned || stage->recorded) && !stage->program->loop)
         status = symm_barrier(stage->job->world, NULL, NULL);
+    if (status == SYMM_OK && starts_anew(stage))
+        status = start_anew(stage);
     return status == SYMM_OK ? PERF_RIGHT
                              : perf_job_failed(stage->job, status, "symm_barrier");
 }
@@ -443,5 +466,7 @@ int perf_stage_run(struct perf_stage *stage, uint64_t period, bool glance, doubl
     *calls = *wall - stage->local;
     if (!stage->no_memory && perf_expect_end(stage->expect))
         stage->no_memory = true;
+    if (starts_anew(stage))
+        perf_expect_restart(stage->expect);
     return stage->no_memory ? perf_job_no_memory(stage->job) : result;
 }
