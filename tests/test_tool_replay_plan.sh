@@ -108,6 +108,10 @@ plan "values from outside" "$work/outside"
 jq -e '.buffers[1].offset == .buffers[2].offset' "$work/plan" >/dev/null || fail "nothing is shared"
 right "values from outside" "$work/outside" --iterations 3
 
+# A put of a rank to itself, overwritten before the wait.
+sed 's/"shift": 1}/"shift": 2}, {"op": "write", "buffers": ["rest"]}/' "$work/outside" >"$work/itself"
+plan "a put to itself" "$work/itself" && right "a put to itself" "$work/itself" --iterations 3
+
 # ---- Every algorithm ----------------------------------------------------------------
 
 for algorithm in ll_push lamport_push copy_in engine; do

@@ -242,6 +242,19 @@ static bool is_looked_at(const symm_program *program, int index)
     return false;
 }
 
+/* Whether what a put of a rank to itself has brought is overwritten before the wait for it. */
+static bool is_overwritten(const symm_program *program, int wait)
+{
+    const int put = program->ops[wait].put, *at = program->order;
+
+    while (*at != put)
+        at++;
+    for (at++; *at != wait; at++)
+        if (perf_op_writes(program, &program->ops[*at], program->ops[put].out))
+            return true;
+    return false;
+}
+
 /* Whether a variable of symm_env(7) is set. */
 static bool is_set(const char *name)
 {
@@ -270,7 +283,9 @@ int perf_stage_open(struct perf_stage *stage, const struct perf_job *job,
         stage->steps[i].stage = stage;
         stage->steps[i].op = i;
         stage->steps[i].random = (uint64_t)i * 1000003 + (uint64_t)job->rank + 1;
-        stage->steps[i].looks = !stage->planned || is_looked_at(program, i);
+        stage->steps[i].looks =
+            (!stage->planned || is_looked_at(program, i)) &&
+            (program->ops[i].kind != SYMM_PROGRAM_WAIT || !is_overwritten(program, i));
     }
     result = make_teams(stage);
     if (result == PERF_RIGHT)
