@@ -242,6 +242,14 @@ def test_messages(on_ranks, size):
     on_ranks(size, rank_main)
 
 
+def test_batch_of_an_iterator(alone):
+    """The arrays of operations that exist for the time of the call alone."""
+    out = np.zeros(1000)
+    alone.world.p2p((kind, np.full(1000, 5.0) if kind == "send" else out, 0)
+                    for kind in ("send", "recv"))
+    assert (out == 5).all()
+
+
 def test_messages_refused(on_ranks):
     def rank_main(ctx):
         t = ctx.world

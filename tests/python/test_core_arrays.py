@@ -36,6 +36,36 @@ def test_arrays_refused(alone, x, error, text):
     alone.world.barrier()
 
 
+def test_other_byte_order(alone):
+    """numpy names the type of such an array as the machine's own, but for its type string."""
+
+    class Wrapper:
+        """An array that knows __array_interface__ alone."""
+
+        def __init__(self, inner):
+            self.inner, self.__array_interface__ = inner, inner.__array_interface__
+
+    x = np.ones(3, ">f4")
+    with pytest.raises(symm.Unsupported, match=">f4"):
+        alone.world.all_reduce(Wrapper(x))
+    wrapper = Wrapper(x)
+    wrapper.dtype = x.dtype
+    with pytest.raises(symm.Unsupported, match=">f4"):
+        alone.world.all_reduce(wrapper)
+    alone.world.all_reduce(Wrapper(np.ones(3, "<f4")))
+
+
+def test_integers_of_numpy(alone):
+    """A shape is often a product or an element of numpy's, which are no int of Python."""
+    t = alone.world
+    assert t.empty(np.prod((2, 3))).shape == (6,)
+    assert t.empty(np.array([2, 3])).shape == (2, 3)
+    assert t.empty((np.int32(2), 3), strides=(np.int64(4), 1)).strides == (4, 1)
+    assert t.empty(3, alloc_id=np.uint64(7)).alloc_id == 7
+    with symm.init(backend="host", rank=0, size=1, heap_bytes=np.int64(1 << 30)) as ctx:
+        assert ctx.info.heap_bytes == 1 << 30
+
+
 def test_read_only_input_is_fine(alone):
     out = bytearray(3)
     alone.world.all_reduce(b"abc", out)

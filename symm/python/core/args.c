@@ -3,6 +3,7 @@
  * args.c - parameters of functions called by METH_FASTCALL | METH_KEYWORDS, and the plain
  * values among them. The limited API has no parser for that convention.
  */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -78,6 +79,14 @@ int core_args(struct core_params *params, PyObject *const *args, Py_ssize_t coun
     return 0;
 }
 
+int core_refuse_type(const char *what, const char *name, const char *wanted,
+                     PyObject *object)
+{
+    PyErr_Format(PyExc_TypeError, "%s(): %s must be %s, not %R", what, name, wanted,
+                 (PyObject *)Py_TYPE(object));
+    return -1;
+}
+
 int core_int(const char *what, const char *name, PyObject *object, int *value)
 {
     long number;
@@ -87,13 +96,15 @@ int core_int(const char *what, const char *name, PyObject *object, int *value)
     number = PyLong_AsLong(object);
     if (number == -1 && PyErr_Occurred()) {
         if (PyErr_ExceptionMatches(PyExc_TypeError))
-            PyErr_Format(PyExc_TypeError, "%s(): %s must be an integer, not %R", what,
-                         name, (PyObject *)Py_TYPE(object));
-        return -1;
+            return core_refuse_type(what, name, "an integer", object);
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+            return -1;
+        PyErr_Clear();
+        number = LONG_MAX;
     }
     if (number < INT32_MIN || number > INT32_MAX)
-        return core_raise(SYMM_ERR_INVALID, "%s(): %s %ld does not fit 32 bits", what,
-                          name, number);
+        return core_raise(SYMM_ERR_INVALID, "%s(): %s %S does not fit 32 bits", what,
+                          name, object);
     *value = (int)number;
     return 0;
 }
@@ -101,10 +112,17 @@ int core_int(const char *what, const char *name, PyObject *object, int *value)
 int core_size(const char *what, const char *name, PyObject *object, size_t *value)
 {
     unsigned long long number;
+    PyObject *integer;
 
     if (!object || object == Py_None)
         return 0;
-    number = PyLong_AsUnsignedLongLong(object);
+    if (!PyIndex_Check(object))
+        return core_refuse_type(what, name, "an integer", object);
+    integer = PyNumber_Index(object); /* numpy's integers are none of Python's */
+    if (!integer)
+        return -1;
+    number = PyLong_AsUnsignedLongLong(integer);
+    Py_DECREF(integer);
     if (number == (unsigned long long)-1 && PyErr_Occurred()) {
         if (!PyErr_ExceptionMatches(PyExc_OverflowError))
             return -1;
@@ -123,14 +141,29 @@ int core_seconds(const char *what, const char *name, PyObject *object, double *v
     if (!object || object == Py_None)
         return 0;
     number = PyFloat_AsDouble(object);
-    if (number == -1.0 && PyErr_Occurred())
+    if (number == -1.0 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            return core_refuse_type(what, name, "a number of seconds", object);
         return -1;
+    }
     if (isnan(number) || number < 0)
         return core_raise(SYMM_ERR_INVALID,
                           "%s(): %s %S is no number of seconds: give 0 or more", what,
                           name, object);
     *value = number;
     return 0;
+}
+
+Py_ssize_t core_length(const char *what, const char *name, const char *wanted,
+                       PyObject *object)
+{
+    Py_ssize_t n = PyUnicode_Check(object) ? -1 : PySequence_Size(object);
+
+    if (n >= 0 && PySequence_Check(object))
+        return n;
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError))
+        return -1;
+    return core_refuse_type(what, name, wanted, object);
 }
 
 int core_text(const char *what, const char *name, PyObject *object, const char **value)
@@ -140,11 +173,8 @@ int core_text(const char *what, const char *name, PyObject *object, const char *
 
     if (!object || object == Py_None)
         return 0;
-    if (!PyUnicode_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s(): %s must be a str, not %R", what, name,
-                     (PyObject *)Py_TYPE(object));
-        return -1;
-    }
+    if (!PyUnicode_Check(object))
+        return core_refuse_type(what, name, "a str", object);
     text = PyUnicode_AsUTF8AndSize(object, &length);
     if (!text)
         return -1;
@@ -163,6 +193,18 @@ static const char *plain_name(const char *name)
     return strcmp(name, "float8_e4m3fn") == 0 ? "float8_e4m3" : name;
 }
 
+/* numpy's dtypes of another byte order have the names of the machine's own. */
+static bool is_swapped(PyObject *dtype)
+{
+    PyObject *order = PyObject_GetAttrString(dtype, "byteorder");
+    const bool swapped = order && PyUnicode_Check(order) &&
+                         PyUnicode_CompareWithASCIIString(order, ">") == 0;
+
+    PyErr_Clear();
+    Py_XDECREF(order);
+    return swapped;
+}
+
 /*
  * A name ("bfloat16"), or an object that has one: numpy's dtypes by .name, their classes by
  * .__name__, torch's dtypes by str().
@@ -175,6 +217,10 @@ int core_dtype(const char *what, PyObject *object, symm_dtype *dtype)
 
     if (PyUnicode_Check(object)) {
         text = Py_NewRef(object);
+    } else if (is_swapped(object)) {
+        return core_raise(SYMM_ERR_INVALID,
+                          "%s(): dtype %S has another byte order than this machine",
+                          what, object);
     } else {
         text = PyObject_GetAttrString(object, "name");
         if (!text || !PyUnicode_Check(text)) {

@@ -215,8 +215,8 @@ static int try_torch(const char *what, const char *name, PyObject *object,
 /* ---- Array interfaces ------------------------------------------------------------------ */
 
 /* "<f4" and object.dtype.name, which also knows bfloat16. */
-static int take_typestr(const char *what, PyObject *object, PyObject *typestr,
-                        struct core_array *array)
+static int take_typestr(const char *what, const char *name, PyObject *object,
+                        PyObject *typestr, struct core_array *array)
 {
     static const struct {
         const char *typestr;
@@ -234,8 +234,14 @@ static int take_typestr(const char *what, PyObject *object, PyObject *typestr,
             return 0;
         }
     dtype = PyObject_GetAttr(object, names.dtype);
-    if (!dtype)
-        return -1;
+    PyErr_Clear();
+    if (!dtype || PyUnicode_ReadChar(typestr, 0) == '>') {
+        Py_XDECREF(dtype);
+        return core_raise(
+            SYMM_ERR_UNSUPPORTED,
+            "%s(): %s has elements of type '%U', which libsymm does not know", what,
+            name, typestr);
+    }
     result = core_dtype(what, dtype, &array->dtype);
     Py_DECREF(dtype);
     return result;
@@ -280,7 +286,7 @@ static int take_interface(const char *what, const char *name, PyObject *object,
         return -1;
     }
     if (!PyArg_ParseTuple(data, "Kp", &ptr, &read_only) ||
-        take_typestr(what, object, typestr, array) < 0)
+        take_typestr(what, name, object, typestr, array) < 0)
         return -1;
     contiguous = interface_contiguous(shape, PyDict_GetItemString(interface, "strides"),
                                       symm_dtype_size(array->dtype));

@@ -164,11 +164,17 @@ struct core_params {
 /* Fills values[i] (borrowed; NULL: not given) for each name. 0, or -1 with a TypeError. */
 int core_args(struct core_params *params, PyObject *const *args, Py_ssize_t count,
               PyObject *keywords, PyObject **values);
+/* Raises the TypeError that an argument must be what is `wanted`; -1. */
+int core_refuse_type(const char *what, const char *name, const char *wanted,
+                     PyObject *object);
 /* NULL and None leave *value as it is. */
 int core_int(const char *what, const char *name, PyObject *object, int *value);
 int core_size(const char *what, const char *name, PyObject *object, size_t *value);
 int core_seconds(const char *what, const char *name, PyObject *object, double *value);
 int core_text(const char *what, const char *name, PyObject *object, const char **value);
+/* The length of a sequence, which is no str; -1 with a TypeError that says what was `wanted`. */
+Py_ssize_t core_length(const char *what, const char *name, const char *wanted,
+                       PyObject *object);
 int core_dtype(const char *what, PyObject *object, symm_dtype *dtype);
 int core_op(const char *what, PyObject *object, symm_op *op);
 

@@ -201,7 +201,7 @@ struct batch {
     Py_ssize_t count;
     symm_p2p_op *ops;
     struct core_array *arrays;
-    PyObject *list; /* borrowed */
+    PyObject *list; /* a tuple of the caller's operations, which holds their arrays */
 };
 
 static int take_op(core_team *team, PyObject *item, symm_p2p_op *op,
@@ -246,15 +246,20 @@ static void batch_drop(struct batch *batch)
         core_array_drop(&batch->arrays[i]);
     PyMem_Free(batch->ops);
     PyMem_Free(batch->arrays);
+    Py_XDECREF(batch->list);
 }
 
 static int batch_take(core_team *team, PyObject *list, struct batch *batch)
 {
-    const Py_ssize_t n = PySequence_Size(list);
+    Py_ssize_t n;
 
-    *batch = (struct batch){.list = list};
-    if (n < 0)
+    *batch = (struct batch){.list = PySequence_Tuple(list)};
+    if (!batch->list) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError) && !PyIter_Check(list))
+            return core_refuse_type("p2p", "operations", "a sequence of tuples", list);
         return -1;
+    }
+    n = PyTuple_Size(batch->list);
     batch->ops = PyMem_Calloc((size_t)n + 1, sizeof(*batch->ops));
     batch->arrays = PyMem_Calloc((size_t)n + 1, sizeof(*batch->arrays));
     if (!batch->ops || !batch->arrays) {
@@ -262,15 +267,10 @@ static int batch_take(core_team *team, PyObject *list, struct batch *batch)
         return -1;
     }
     for (; batch->count < n; batch->count++) {
-        PyObject *item = PySequence_GetItem(list, batch->count);
-        int failed;
+        PyObject *item = PyTuple_GetItem(batch->list, batch->count);
 
-        if (!item)
-            return -1;
-        failed = take_op(team, item, &batch->ops[batch->count],
-                         &batch->arrays[batch->count]);
-        Py_DECREF(item);
-        if (failed)
+        if (take_op(team, item, &batch->ops[batch->count],
+                    &batch->arrays[batch->count]) < 0)
             return -1;
     }
     return 0;
@@ -284,11 +284,8 @@ static PyObject *batch_run(struct core_request *r, const struct batch *batch)
     symm_work *work = NULL;
     symm_status status;
 
-    if (r->wants_work || (r->call.stream && team->ctx->is_host)) {
-        held = PySequence_Tuple(batch->list);
-        if (!held)
-            return NULL;
-    }
+    if (r->wants_work || (r->call.stream && team->ctx->is_host))
+        held = Py_NewRef(batch->list);
     state = core_team_enter(team);
     status = symm_p2p_batch(team->handle, batch->ops, (int)batch->count, &r->call,
                             r->wants_work ? &work : NULL);

@@ -147,7 +147,7 @@ static PyObject *team_split(PyObject *self, PyObject *const *args, Py_ssize_t co
 /* Reads a sequence of ranks; the number of them, -1: raised. */
 static int take_ranks(PyObject *object, int ranks[CORE_RANKS])
 {
-    Py_ssize_t n = PySequence_Size(object);
+    Py_ssize_t n = core_length("subset", "ranks", "a sequence of integers", object);
 
     if (n > CORE_RANKS)
         return core_raise(SYMM_ERR_INVALID,
@@ -260,16 +260,41 @@ static PyObject *team_set_name(PyObject *self, PyObject *name)
 
 /* ---- Memory ------------------------------------------------------------------------------ */
 
+static int take_length(const char *name, PyObject *object, int64_t *length)
+{
+    PyObject *integer = PyIndex_Check(object) ? PyNumber_Index(object) : NULL;
+    int overflow = 0;
+
+    if (!integer) {
+        if (!PyErr_Occurred())
+            PyErr_Format(
+                PyExc_TypeError,
+                "empty(): %s must be an integer or a sequence of them, not of %R", name,
+                (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    *length = PyLong_AsLongLongAndOverflow(integer, &overflow);
+    Py_DECREF(integer);
+    if (overflow)
+        return core_raise(SYMM_ERR_OVERFLOW, "empty(): %s: %S does not fit 64 bits",
+                          name, object);
+    return 0;
+}
+
 /* Reads an int or a sequence of ints into lengths; the number of them, -1: raised. */
 static int take_lengths(const char *name, PyObject *object, int64_t *lengths)
 {
     Py_ssize_t n;
 
-    if (PyLong_Check(object)) {
-        lengths[0] = PyLong_AsLongLong(object);
-        return PyErr_Occurred() ? -1 : 1;
+    if (PyIndex_Check(
+            object)) { /* so are arrays of numpy and torch, which may have one element */
+        if (take_length(name, object, lengths) == 0)
+            return 1;
+        if (!PySequence_Check(object) || !PyErr_ExceptionMatches(PyExc_TypeError))
+            return -1;
+        PyErr_Clear();
     }
-    n = PySequence_Size(object);
+    n = core_length("empty", name, "an integer or a sequence of them", object);
     if (n < 0)
         return -1;
     if (n > CORE_DIMS)
@@ -277,12 +302,10 @@ static int take_lengths(const char *name, PyObject *object, int64_t *lengths)
                           name, n, CORE_DIMS);
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *item = PySequence_GetItem(object, i);
+        int failed = !item || take_length(name, item, &lengths[i]) < 0;
 
-        if (!item)
-            return -1;
-        lengths[i] = PyLong_AsLongLong(item);
-        Py_DECREF(item);
-        if (lengths[i] == -1 && PyErr_Occurred())
+        Py_XDECREF(item);
+        if (failed)
             return -1;
     }
     return (int)n;
