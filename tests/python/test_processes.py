@@ -47,6 +47,50 @@ def test_exit_without_finalize(symmrun):
     assert done.stderr == ""
 
 
+def test_arrays_at_exit(symmrun):
+    """What runs when the interpreter ends may still use arrays, and functions of works are called."""
+    done = symmrun(1, """
+        import atexit
+        atexit.register(lambda: print("registered before", a[0]))
+        import symm, numpy as np
+        ctx = symm.init()
+        b = ctx.world.empty(1 << 20)
+        a = np.asarray(b)
+        a[:] = 3
+        class Late:
+            def __init__(self):
+                self.self, self.array = self, a
+            def __del__(self):
+                self.array[:] += 1
+                print("deleted", self.array[-1])
+        late = Late()
+        s = ctx.stream()
+        for i in range(1000):
+            ctx.world.all_reduce(b, stream=s, work=True).notify(lambda e: print("told", e))
+    """)
+    assert done.stderr == "" and done.stdout.count("told None") == 1000
+    assert "registered before 3.0" in done.stdout and "deleted 4.0" in done.stdout
+
+
+def test_exit_during_a_call_of_a_daemon_thread(symmrun):
+    done = symmrun(2, """
+        import symm, threading, time
+        ctx = symm.init(timeout=60)
+        t = ctx.world
+        if t.rank == 0:
+            threading.Thread(target=t.barrier, daemon=True).start()
+            time.sleep(0.5)
+        else:
+            time.sleep(1)
+            try:
+                t.barrier()
+                t.barrier()
+            except symm.PeerDead:
+                print("right")
+    """)
+    assert done.stderr == "" and "right" in done.stdout
+
+
 def test_killed_rank_raises_everywhere(symmrun):
     done = symmrun(3, """
         import os, signal, sys, symm, numpy as np

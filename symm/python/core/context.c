@@ -78,12 +78,76 @@ void core_context_settle(core_context *ctx)
         finalize_now(ctx);
 }
 
+/* ---- Threads of libsymm, and the end of the interpreter ---------------------------------- */
+
+/*
+ * A thread that wants the GIL while the interpreter ends is ended by it, under the feet of
+ * libsymm, which then waits for it. So from some moment on none wants it.
+ */
+static int callbacks; /* threads between core_callback_begin and _end */
+static bool ending;
+
+bool core_callback_begin(PyGILState_STATE *gil)
+{
+    __atomic_add_fetch(&callbacks, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&ending, __ATOMIC_SEQ_CST)) {
+        __atomic_sub_fetch(&callbacks, 1, __ATOMIC_SEQ_CST);
+        return false;
+    }
+    *gil = PyGILState_Ensure();
+    return true;
+}
+
+void core_callback_end(PyGILState_STATE gil)
+{
+    PyGILState_Release(gil);
+    __atomic_sub_fetch(&callbacks, 1, __ATOMIC_SEQ_CST);
+}
+
+static void pause_without_gil(void)
+{
+    Py_BEGIN_ALLOW_THREADS usleep(1000);
+    Py_END_ALLOW_THREADS
+}
+
+static core_context *first_open(void)
+{
+    core_context *ctx = core_contexts;
+
+    while (ctx && ctx->ended)
+        ctx = ctx->next;
+    return ctx;
+}
+
+/* What its threads have to call, they call now, as symm_finalize has them do. */
+static void await_callbacks(core_context *ctx)
+{
+    while (ctx->handle && ctx->calls == 0 && ctx->process == getpid() &&
+           __atomic_load_n(&ctx->pending, __ATOMIC_SEQ_CST) > 0)
+        pause_without_gil();
+}
+
+/*
+ * Closes all contexts. One whose memory an array uses ends with its last array, while the
+ * interpreter clears its modules, or with the process; one that a daemon thread is in a call of,
+ * with the process.
+ */
 void core_contexts_end(void)
 {
-    while (core_contexts) {
-        core_contexts->closed = true;
-        finalize_now(core_contexts);
+    core_context *ctx;
+
+    while ((ctx = first_open())) {
+        Py_INCREF((PyObject *)ctx);
+        ctx->ended = ctx->closed = true;
+        if (ctx->exports > 0)
+            await_callbacks(ctx);
+        core_context_settle(ctx);
+        Py_DECREF((PyObject *)ctx);
     }
+    __atomic_store_n(&ending, true, __ATOMIC_SEQ_CST);
+    /* not for ever: a fork may have left a thread of the parent in it */
+    for (int i = 0; i < 1000 && __atomic_load_n(&callbacks, __ATOMIC_SEQ_CST) > 0; i++)
+        pause_without_gil();
 }
 
 /* ---- symm.init --------------------------------------------------------------------------- */
@@ -155,6 +219,7 @@ static int describe(core_context *ctx)
 
 static void link_context(core_context *ctx)
 {
+    ctx->process = getpid();
     ctx->before = NULL;
     ctx->next = core_contexts;
     if (core_contexts)

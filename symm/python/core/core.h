@@ -23,6 +23,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "symm/symm.h"
 
@@ -46,6 +47,9 @@ typedef struct core_context {
     Py_ssize_t calls;   /* of libsymm, now in other threads */
     Py_ssize_t exports; /* arrays that use its memory */
     bool closed;        /* finalize was called; the handle goes with the last export */
+    bool ended;         /* core_contexts_end has been here */
+    Py_ssize_t pending; /* functions that its threads will call: core_callback_begin */
+    pid_t process;      /* that has made it */
     unsigned long
         notifying;      /* the thread that calls a function of Work.notify; 0: none */
     bool is_host;       /* backend "host" */
@@ -96,6 +100,12 @@ typedef struct core_stream {
     core_context *ctx; /* strong */
 } core_stream;
 
+/* Counts a function that a thread of libsymm will call (1), or that it has called (-1). */
+static inline void core_pending(core_context *ctx, int change)
+{
+    __atomic_add_fetch(&ctx->pending, change, __ATOMIC_SEQ_CST);
+}
+
 /* A new reference to one of these. */
 static inline void *core_ref(void *object)
 {
@@ -128,6 +138,13 @@ int core_context_check(const core_context *ctx, const char *what);
 /* Ends what closed contexts and teams still hold, once nothing uses it. */
 void core_context_settle(core_context *ctx);
 void core_contexts_end(void); /* at exit */
+/*
+ * Around a function of ours that a thread of libsymm calls. begin takes the GIL; false: the
+ * interpreter ends, and Python must be left alone. The context's `pending` counts the functions
+ * that are queued; end counts one out.
+ */
+bool core_callback_begin(PyGILState_STATE *gil);
+void core_callback_end(PyGILState_STATE gil);
 extern core_context *core_contexts;
 
 /* ---- Teams (team.c) ---------------------------------------------------------------------- */

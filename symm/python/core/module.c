@@ -146,8 +146,8 @@ static PyMethodDef functions[] = {
         "symm.Unsupported (no such backend here), symm.Refused, and what allgather "
         "raises."),
     {"finalize_all", finalize_all, METH_NOARGS,
-     "finalize_all()\n--\n\nEnds every Context, at exit: arrays over their memory "
-     "become invalid."},
+     "finalize_all()\n--\n\nCloses every Context, at exit; memory that arrays "
+     "use stays."},
     {"dtype_size", dtype_size, METH_O,
      "dtype_size(dtype, /)\n--\n\nBytes of an element; dtype: a name, or one of "
      "numpy's "

@@ -81,9 +81,12 @@ static PyObject *error_of(symm_status status)
 static void call_function(symm_status status, void *arg)
 {
     struct notice *notice = arg;
-    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyGILState_STATE gil;
     PyObject *error, *result;
 
+    if (!core_callback_begin(&gil))
+        return;
+    core_pending(notice->ctx, -1);
     notice->ctx->notifying = PyThread_get_thread_ident();
     error = error_of(status);
     result = PyObject_CallFunctionObjArgs(notice->function, error, NULL);
@@ -92,7 +95,7 @@ static void call_function(symm_status status, void *arg)
     Py_XDECREF(result);
     Py_XDECREF(error);
     context_drop(notice_free(notice));
-    PyGILState_Release(gil);
+    core_callback_end(gil);
 }
 
 PyObject *core_work_notify(PyObject *self, PyObject *function)
@@ -111,10 +114,12 @@ PyObject *core_work_notify(PyObject *self, PyObject *function)
     notice = notice_new(work, function);
     if (!notice)
         return NULL;
+    core_pending(work->ctx, 1);
     state = core_enter(work->ctx);
     status = symm_work_notify(work->handle, call_function, notice);
     if (core_left(work->ctx, state, status) == 0)
         Py_RETURN_NONE; /* the notice may be gone */
+    core_pending(work->ctx, -1);
     Py_DECREF((PyObject *)notice_free(notice));
     return NULL;
 }

@@ -9,6 +9,7 @@
  */
 #include "python/core/request.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Arguments --------------------------------------------------------------------------- */
@@ -104,13 +105,41 @@ static PyObject *hold(const struct core_request *request)
     return held;
 }
 
-/* On the stream's thread, after the call. */
-static void drop_held(void *held)
-{
-    const PyGILState_STATE gil = PyGILState_Ensure();
+/* What a call on a stream uses until it has run. */
+struct queued {
+    PyObject *held;
+    core_context *ctx; /* its end runs what is queued: valid */
+};
 
-    Py_DECREF((PyObject *)held);
-    PyGILState_Release(gil);
+/* On the stream's thread, after the call. */
+static void drop_held(void *arg)
+{
+    struct queued *queued = arg;
+    PyGILState_STATE gil;
+
+    if (!core_callback_begin(&gil))
+        return;
+    core_pending(queued->ctx, -1);
+    Py_DECREF(queued->held);
+    free(queued);
+    core_callback_end(gil);
+}
+
+/* Gives `held` to the stream until what is queued there has run; false: it did not take it.
+ * Without the GIL. */
+static bool queue_held(core_context *ctx, void *stream, PyObject *held)
+{
+    struct queued *queued = malloc(sizeof(*queued));
+
+    if (!queued)
+        return false;
+    *queued = (struct queued){held, ctx};
+    core_pending(ctx, 1);
+    if (symm_stream_call(ctx->handle, stream, drop_held, queued) == SYMM_OK)
+        return true;
+    core_pending(ctx, -1);
+    free(queued);
+    return false;
 }
 
 PyObject *core_call_end(core_team *team, PyThreadState *state, symm_status status,
@@ -119,8 +148,7 @@ PyObject *core_call_end(core_team *team, PyThreadState *state, symm_status statu
     const bool queued = held && status == SYMM_OK && stream && team->ctx->is_host;
     PyObject *result;
 
-    if (queued &&
-        symm_stream_call(team->ctx->handle, stream, drop_held, held) == SYMM_OK)
+    if (queued && queue_held(team->ctx, stream, held))
         held = NULL; /* the stream's now; a Work needs no arrays of its own */
     if (core_team_left(team, state, status) < 0)
         result = NULL;
