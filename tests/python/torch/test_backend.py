@@ -156,6 +156,32 @@ dist.destroy_process_group()
 """)
 
 
+def test_blocks_that_differ(torchrun):
+    """Ranks that disagree of a block's length all say so, and no memory beyond it is touched."""
+    torchrun(2, PRELUDE + """
+def refused(words, call, *arguments):
+    try:
+        call(*arguments)
+    except RuntimeError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+
+x = torch.arange(4.0) + 4 * rank
+for splits in ([3, 1], [1, 3], [1, 1]):
+    refused("sends 8 bytes to rank 0, which expects", dist.all_to_all_single,
+            torch.zeros(sum(splits)), x, splits, [2, 2])
+refused("rank 1 sends 8 bytes to rank 0, which expects 12", dist.all_to_all,
+        [torch.zeros(2), torch.zeros(3 if rank == 0 else 2)], list(x.split(2)))
+refused("input 0 has 100000 elements, its output 2", dist.all_gather_coalesced,
+        [[torch.zeros(2)], [torch.zeros(2)]], [torch.ones(100000)])
+out = torch.zeros(4)
+dist.all_to_all_single(out, x, [2, 2], [2, 2])
+assert out.tolist() == [2 * rank, 2 * rank + 1, 2 * rank + 4, 2 * rank + 5]
+dist.destroy_process_group()
+""")
+
+
 def test_async_in_any_mixture(torchrun):
     """Ranks pair calls by their order, however each rank waits for them."""
     torchrun(2, PRELUDE + """

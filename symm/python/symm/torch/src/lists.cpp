@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <ATen/ops/tensor.h>
+
 namespace symm_torch {
 
 namespace {
@@ -106,9 +108,18 @@ Backend::WorkPtr Backend::allgather_coalesced(TensorLists &outputs, Tensors &inp
     TORCH_CHECK(!inputs.empty() && outputs.size() == static_cast<size_t>(getSize()),
                 "symm: all_gather_coalesced takes inputs, and a list of outputs for each of ",
                 getSize(), " ranks");
-    for (const Tensors &list : outputs)
+    for (const Tensors &list : outputs) {
         TORCH_CHECK(list.size() == inputs.size(), "symm: all_gather_coalesced: ", list.size(),
                     " outputs of a rank for ", inputs.size(), " inputs");
+        for (size_t i = 0; i < inputs.size(); i++)
+            check_same("all_gather_coalesced", inputs[i], list[i]);
+    }
+    for (size_t i = 0; i < inputs.size(); i++) {
+        const int64_t own = outputs[static_cast<size_t>(getRank())][i].numel();
+
+        TORCH_CHECK(own == inputs[i].numel(), "symm: all_gather_coalesced: input ", i, " has ",
+                    inputs[i].numel(), " elements, its output ", own);
+    }
     return submit(c10d::OpType::ALLGATHER_COALESCED, "symm:all_gather", inputs[0],
                   flatten(outputs), opts.timeout, opts.asyncOp,
                   [outputs, inputs, rank = getRank()](const Caller &c) mutable {
@@ -226,13 +237,29 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
 
 namespace {
 
-// The largest block of any rank, so that all ranks can pad theirs to it.
-int64_t agree_on_largest(const Caller &c, int64_t bytes)
+// The bytes that each rank sends to each other one and expects of it, of all ranks. Raises on all
+// of them where two ranks differ.
+at::Tensor agree_on_lengths(const Caller &c, const std::vector<at::Tensor> &ins,
+                            const std::vector<at::Tensor> &outs)
 {
-    int64_t largest = bytes;
+    const auto size = static_cast<int64_t>(ins.size());
+    std::vector<int64_t> own;
 
-    check(symm_all_reduce(c.team, &bytes, &largest, 1, SYMM_INT64, SYMM_MAX, c.call, nullptr));
-    return largest;
+    for (const auto *blocks : {&ins, &outs})
+        for (const at::Tensor &block : *blocks)
+            own.push_back(static_cast<int64_t>(block.nbytes()));
+    const at::Tensor mine = at::tensor(own, at::kLong).to(ins[0].device());
+    at::Tensor all = at::empty({size, 2, size}, mine.options());
+    check(symm_all_gather(c.team, mine.data_ptr(), all.data_ptr(), mine.nbytes(), SYMM_UINT8,
+                          c.call, nullptr));
+    all = all.cpu();
+    const auto lengths = all.accessor<int64_t, 3>();
+    for (int64_t from = 0; from < size; from++)
+        for (int64_t to = 0; to < size; to++)
+            TORCH_CHECK(lengths[from][0][to] == lengths[to][1][from], "symm: all_to_all: rank ",
+                        from, " sends ", lengths[from][0][to], " bytes to rank ", to,
+                        ", which expects ", lengths[to][1][from]);
+    return all;
 }
 
 // Blocks of any lengths in bytes: each padded to the longest of all ranks.
@@ -240,11 +267,7 @@ void exchange_uneven(const Caller &c, const std::vector<at::Tensor> &ins,
                      std::vector<at::Tensor> &outs)
 {
     const auto size = static_cast<int64_t>(ins.size());
-    int64_t longest = 0;
-
-    for (const at::Tensor &in : ins)
-        longest = std::max(longest, static_cast<int64_t>(in.nbytes()));
-    longest = agree_on_largest(c, longest);
+    const auto longest = agree_on_lengths(c, ins, outs).max().item<int64_t>();
     const at::Tensor from = bytes_like(ins[0], size * longest);
     const at::Tensor to = bytes_like(ins[0], size * longest);
     for (int64_t p = 0; p < size; p++) {
