@@ -182,6 +182,80 @@ dist.destroy_process_group()
 """)
 
 
+def test_autograd_and_inference(torchrun):
+    """Outputs may be parameters or tensors of inference mode, contiguous or not; nothing is
+    recorded for backward(), on whichever thread a call runs."""
+    torchrun(2, PRELUDE + """
+import time
+
+def plain(tensor):
+    return tensor
+
+def parameter(tensor):
+    return tensor.requires_grad_()
+
+def strided(*sizes):
+    return torch.zeros(*sizes, 2)[..., 0].detach()
+
+def check(make, is_async):
+    def run(call, *arguments):
+        work = call(*arguments, async_op=is_async)
+        if is_async:
+            work.wait()
+
+    for new in (torch.zeros, strided):
+        out = make(new(4))
+        run(dist.reduce, out, 0)
+        blocks = [make(new(4)) for _ in range(size)]
+        mine = make(torch.full((4,), 1.0 + rank))
+        run(dist.all_gather, blocks, mine)
+        assert torch.stack(blocks).sum() == 12
+        run(dist.all_gather, uneven := [make(new(2 + r)) for r in range(size)],
+            make(torch.ones(2 + rank)))
+        assert all((block == 1).all() for block in uneven)
+        run(dist.scatter, out, [mine, mine] if rank == 0 else None, 0)
+        assert (out == 1).all()
+        run(dist.all_to_all_single, out, mine, [2, 2], [2, 2])
+        assert out.sum() == 6
+        run(dist.reduce_scatter, out, [mine, mine])
+        assert (out == 3).all()
+        run(dist.all_reduce, out)
+        assert (out == 6).all()
+        if rank == 0: # before the receive, and long after it
+            dist.send(torch.full((4,), 7.0), 1, tag=1)
+            dist.barrier()
+            time.sleep(0.2)
+            dist.send(torch.full((4,), 8.0), 1, tag=2)
+        else:
+            other = dist.irecv(make(new(4)), 0, tag=2)
+            dist.barrier()
+            dist.recv(out, 0, tag=1)
+            assert (out == 7).all()
+            other.wait()
+        for tensor in (out, *blocks, *uneven):
+            assert tensor.is_leaf and tensor.requires_grad == (make is parameter)
+
+for is_async in (False, True):
+    check(plain, is_async)
+    check(parameter, is_async)
+    with torch.inference_mode():
+        check(plain, is_async)
+if rank == 1: # the receive fails, and it ends
+    work = dist.irecv(torch.zeros(1).expand(4), 0)
+    dist.barrier()
+    try:
+        work.wait()
+        raise SystemExit("all elements are one")
+    except RuntimeError as error:
+        assert "single memory location" in str(error)
+else:
+    dist.barrier()
+    dist.send(torch.ones(4), 1)
+dist.barrier()
+dist.destroy_process_group()
+""")
+
+
 def test_async_in_any_mixture(torchrun):
     """Ranks pair calls by their order, however each rank waits for them."""
     torchrun(2, PRELUDE + """

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include "calls.hpp"
 
 namespace symm_torch {
@@ -103,9 +105,17 @@ void Messages::complete(const Posted &posted, int peer, const at::Tensor &bytes)
         return;
     }
     count(COUNT_RECV, bytes.nbytes());
-    if (!bytes.is_same(output))
-        output.copy_(bytes.view(output.scalar_type()).view(output.sizes()));
-    posted.work->end(nullptr);
+    std::exception_ptr exception;
+    if (!bytes.is_same(output)) {
+        const at::AutoDispatchBelowADInplaceOrView plain; // as in Backend::submit
+
+        try {
+            output.copy_(bytes.view(output.scalar_type()).view(output.sizes()));
+        } catch (...) { // memory that overlaps itself
+            exception = std::current_exception();
+        }
+    }
+    posted.work->end(exception);
 }
 
 void Messages::fail(const std::list<Posted> &posted, const std::string &why)
@@ -156,11 +166,12 @@ void Messages::take_message(Milliseconds timeout)
     lock.unlock();
     const bool direct = !claimed.empty() && claimed.front().output.nbytes() == header.bytes &&
                         claimed.front().output.is_contiguous();
-    const at::Tensor bytes =
-        direct ? claimed.front().output
-               : at::empty({static_cast<int64_t>(header.bytes)}, at::TensorOptions(at::kByte));
+    at::Tensor bytes;
 
     try {
+        bytes = direct ? claimed.front().output
+                       : at::empty({static_cast<int64_t>(header.bytes)},
+                                   at::TensorOptions(at::kByte));
         take_bytes(bytes, peer, timeout);
     } catch (const c10::Error &error) {
         fail(claimed, error.what_without_backtrace());

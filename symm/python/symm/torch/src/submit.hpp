@@ -2,6 +2,8 @@
 // submit.hpp - Backend::submit, for the files that make collectives.
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include "backend.hpp"
 #include "calls.hpp"
 
@@ -13,20 +15,26 @@ Backend::WorkPtr Backend::submit(c10d::OpType type, const char *title, const at:
                                  bool async, Body body)
 {
     const Place place = place_of(first, timeout);
+    // Tensors of autograd and of inference mode are memory here, on every thread.
+    auto call = [place, body = std::move(body)]() mutable {
+        const at::AutoDispatchBelowADInplaceOrView plain;
+
+        body(Caller{place.team, &place.call});
+    };
     WorkPtr result;
 
     sequence_++;
     if (!place.on_host) {
-        body(Caller{place.team, &place.call});
+        call();
         result = c10::make_intrusive<StreamWork>(getRank(), type, title, std::move(outputs),
                                                  place.device);
     } else {
         auto work = c10::make_intrusive<Work>(getRank(), type, title, std::move(outputs));
-        auto run = [place, work, body = std::move(body)]() mutable {
+        auto run = [work, call = std::move(call)]() mutable {
             std::exception_ptr exception;
 
             try {
-                body(Caller{place.team, &place.call});
+                call();
             } catch (...) {
                 exception = std::current_exception();
             }
