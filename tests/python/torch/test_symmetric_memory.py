@@ -90,6 +90,32 @@ os._exit(0)
 """)
 
 
+def test_waits_leave_python_alone(torchrun):
+    """Other threads of a rank run while it waits for its peers."""
+    torchrun(2, PRELUDE + """
+import threading, time
+ticks, over = 0, False
+def tick():
+    global ticks
+    while not over:
+        ticks += 1
+        time.sleep(0.001)
+thread = threading.Thread(target=tick)
+thread.start()
+a = symm_mem.rendezvous(empty(8), world)
+for wait in (a.barrier, lambda: symm_mem.rendezvous(empty(8), world),
+             lambda: (a.put_signal(right, 1), a.wait_signal(left, 1))):
+    if rank == 1:
+        time.sleep(1)
+    before = ticks
+    wait()
+    assert rank == 1 or ticks > before + 20, (ticks, before)
+    a.barrier()
+over = True
+thread.join()
+""" + END)
+
+
 def test_histories_differ(torchrun):
     """Ranks free what they have when they like, and allocate what the others do not."""
     torchrun(3, PRELUDE + """

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // group.cpp - the life of a process group: its jobs, coalescing, barriers.
+#include "gil.hpp"
 #include "submit.hpp"
 
 #include <algorithm>
@@ -7,8 +8,6 @@
 #include <utility>
 
 #include <unistd.h>
-
-#include <torch/csrc/utils/pybind.h>
 
 namespace symm_torch {
 
@@ -52,13 +51,9 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Mill
 Backend::~Backend()
 {
     // The threads that shutdown() waits for may need the GIL to drop a tensor.
-    if (Py_IsInitialized() && PyGILState_Check()) {
-        const pybind11::gil_scoped_release released;
+    const GilReleased released;
 
-        end();
-    } else {
-        end();
-    }
+    end();
 }
 
 void Backend::end()

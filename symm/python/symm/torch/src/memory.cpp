@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // memory.cpp - see memory.hpp.
+#include "gil.hpp"
 #include "memory.hpp"
 
 #include <shared_mutex>
@@ -177,6 +178,7 @@ c10::intrusive_ptr<Mapping> memory_mapping(void *ptr, const std::optional<std::s
             found->second->group->is_current(c10d::resolve_process_group(*name)))
             return found->second;
     }
+    const GilReleased released;
     auto mapping = make_mapping(*block, *name);
     const std::unique_lock<std::shared_mutex> lock(state().blocks_mutex);
 
@@ -253,6 +255,7 @@ class Memory : public sm::SymmetricMemory {
     {
         MemoryGroup &group = *mapping_->group;
         const symm_call made = memory_call(group, mapping_->device, timeout_ms);
+        const GilReleased released;
         const std::unique_lock<std::mutex> lock(group.mutex());
 
         body(group.team(), &made);
