@@ -15,6 +15,7 @@ from typing import Any
 
 _TOKEN = 16  # random bytes
 _LEAST, _MOST = 0.02, 1.0  # seconds of a wait; doubles
+_FIRST, _LAST = 0.001, 0.05  # seconds between two looks of a wait; doubles
 _STALE = 0.1  # seconds between looks at what an earlier try has left
 _LINGER = 2.0  # seconds for what rank 0 says at the deadline to reach the others
 _stores: list[Any] = []  # rank 0's process may serve its store: it lives as long as the process
@@ -62,11 +63,15 @@ class _Gather:
         return f"{self._prefix}/{name}"
 
     def _are_there(self, names: list[str], seconds: float) -> bool:
-        try:
-            self._store.wait([self._key(name) for name in names], timedelta(seconds=seconds))
-        except RuntimeError:  # late, or the store has gone: then this raises, too
-            self._store.check([self._key(names[0])])
-            return False
+        """By looks: torch logs a warning of each wait() of its store that ends without the keys."""
+        keys = [self._key(name) for name in names]
+        until, pause = time.monotonic() + seconds, _FIRST
+        while not self._store.check(keys):
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LAST * (1 + self._size // 64))
         return True
 
     def _put(self, name: str, value: bytes) -> None:

@@ -77,6 +77,22 @@ def waits(gather, store):
     return time.monotonic() - start
 
 
+def test_late_rank_is_not_logged(torchrun):
+    """torch logs two lines of each wait() of its store that ends without the key."""
+    done = torchrun(2, """
+import os, time, torch, torch.distributed as dist
+import symm.torch
+dist.init_process_group("gloo")
+if dist.get_rank() == 1:
+    time.sleep(0.5)
+group = dist.new_group(backend="symm")
+dist.barrier(group)
+print("right")
+dist.destroy_process_group()
+""")
+    assert done.stdout.count("right") == 2 and "waitForInput" not in done.stderr, done.stderr
+
+
 def test_job(torchrun_hosts):
     """The first try lacks a rank. The restart meets nothing that it left in the store."""
     done = torchrun_hosts((2, 1), """
