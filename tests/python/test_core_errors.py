@@ -122,6 +122,20 @@ def test_mismatch_raises_on_all(on_ranks):
     assert on_ranks(2, rank_main) == [True, True]
 
 
+def test_thread_ranks_raise_the_cause(on_ranks):
+    """Not what it has made of the ranks that wait for the one that has failed."""
+
+    def rank_main(ctx):
+        if ctx.world.rank == 2:
+            raise KeyError("mine")
+        ctx.world.barrier()
+
+    with pytest.raises(KeyError) as caught:
+        on_ranks(3, rank_main)
+    assert caught.value.__notes__[0] == "on rank 2"
+    assert caught.value.__notes__[1].startswith("rank 0: PeerDead: ")
+
+
 def test_thread_ranks_raise_the_first(on_ranks):
     def rank_main(ctx):
         if ctx.world.rank == 1:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ._core import Context, ThreadGroup, init
+from ._core import Aborted, Context, PeerDead, ThreadGroup, Timeout, init
 
 _T = TypeVar("_T")
 
@@ -41,7 +41,8 @@ class ThreadRanks:
     def run(self, function: Callable[[Context], _T]) -> list[_T]:
         """Calls function(ctx) on each rank with a context of its own, and ends the contexts.
 
-        Raises the first rank's exception, with those of other ranks as notes.
+        Raises the first rank's exception, with those of other ranks as notes. The first is the
+        lowest rank whose exception does not say that another one has failed or is late.
         """
         results: list[Any] = [None] * self.size
         errors: list[BaseException | None] = [None] * self.size
@@ -63,7 +64,10 @@ class ThreadRanks:
             thread.start()
         for thread in threads:
             thread.join()
-        failed = [(rank, error) for rank, error in enumerate(errors) if error is not None]
+        failed = sorted(
+            ((rank, error) for rank, error in enumerate(errors) if error is not None),
+            key=lambda each: isinstance(each[1], (PeerDead, Aborted, Timeout)),
+        )
         if failed:
             first_rank, first = failed[0]
             first.add_note(f"on rank {first_rank}")
