@@ -4,6 +4,7 @@
 import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -88,6 +89,25 @@ def test_drop_in_any_order():
         while things:
             things.pop(len(things) // 2)
         gc.collect()
+
+
+def test_cycles_are_collected(alone):
+    """An array may refer to the call, the work or the buffer that holds it."""
+
+    class Array:
+        def __init__(self):
+            self.array = np.ones(4)
+            self.__array_interface__ = self.array.__array_interface__
+
+    made = []
+    for refer in (lambda x: alone.world.prepare("all_reduce", x),
+                  lambda x: alone.world.all_reduce(x, work=True)):
+        x = Array()
+        x.refers = refer(x)
+        made.append(weakref.ref(x))
+    del x
+    gc.collect()
+    assert [x() for x in made] == [None, None]
 
 
 def test_world_is_one_object(alone):

@@ -138,12 +138,24 @@ static PyObject *buffer_release(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* As of a Work: what a registered buffer lies in may refer to it. */
+static int buffer_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    core_buffer *buffer = (core_buffer *)self;
+
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(buffer->held);
+    Py_VISIT((PyObject *)buffer->owner);
+    return 0;
+}
+
 static void buffer_dealloc(PyObject *self)
 {
     core_buffer *buffer = (core_buffer *)self;
     PyTypeObject *type = Py_TYPE(self);
     PyObject *kept_type, *value, *traceback;
 
+    PyObject_GC_UnTrack(self);
     if (buffer->weak)
         PyObject_ClearWeakRefs(self);
     PyErr_Fetch(&kept_type, &value, &traceback);
@@ -453,6 +465,7 @@ static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Symmetric memory as an array. Team.empty, Team.register, Buffer.peer."},
     {Py_tp_dealloc, buffer_dealloc},
+    {Py_tp_traverse, buffer_traverse},
     {Py_tp_repr, buffer_repr},
     {Py_tp_methods, methods},
     {Py_tp_getset, getters},
@@ -462,6 +475,6 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec core_buffer_spec = {"symm.Buffer", sizeof(core_buffer), 0,
-                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                                slots};
+PyType_Spec core_buffer_spec = {
+    "symm.Buffer", sizeof(core_buffer), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

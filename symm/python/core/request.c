@@ -208,6 +208,7 @@ PyObject *core_request_call(PyObject *team, const struct core_operation *operati
 typedef struct core_call {
     PyObject_HEAD struct core_request
         request; /* its team, objects and texts are strong */
+    bool complete; /* so they are by now */
 } core_call;
 
 static const struct core_operation *find(const char *name)
@@ -263,6 +264,7 @@ PyObject *core_team_prepare(PyObject *team, PyObject *const *args, Py_ssize_t co
         Py_INCREF(request->object[i]);
     for (int i = 0; i < 2; i++)
         Py_XINCREF(request->text[i]);
+    call->complete = true;
     return (PyObject *)call;
 }
 
@@ -283,11 +285,23 @@ static PyObject *call_repr(PyObject *self)
                                 ((core_call *)self)->request.operation->name);
 }
 
+/* As of a Work. */
+static int call_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    const struct core_call *call = (core_call *)self;
+
+    Py_VISIT(Py_TYPE(self));
+    for (int i = 0; call->complete && i < call->request.arrays; i++)
+        Py_VISIT(call->request.object[i]);
+    return 0;
+}
+
 static void call_dealloc(PyObject *self)
 {
     struct core_request *request = &((core_call *)self)->request;
     PyTypeObject *type = Py_TYPE(self);
 
+    PyObject_GC_UnTrack(self);
     for (int i = 0; i < request->arrays; i++) {
         core_array_drop(&request->array[i]);
         Py_DECREF(request->object[i]);
@@ -302,11 +316,12 @@ static void call_dealloc(PyObject *self)
 static PyType_Slot slots[] = {
     {Py_tp_doc, "A call with its arguments resolved: call() makes it. Team.prepare."},
     {Py_tp_dealloc, call_dealloc},
+    {Py_tp_traverse, call_traverse},
     {Py_tp_repr, call_repr},
     {Py_tp_call, call_call},
     {0, NULL},
 };
 
-PyType_Spec core_call_spec = {"symm.Call", sizeof(core_call), 0,
-                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                              slots};
+PyType_Spec core_call_spec = {
+    "symm.Call", sizeof(core_call), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -147,11 +147,20 @@ static PyObject *work_error(PyObject *self, void *unused)
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
+/* Finds cycles of arrays that refer to a work of theirs; the arrays break them. */
+static int work_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((core_work *)self)->held);
+    return 0;
+}
+
 static void work_dealloc(PyObject *self)
 {
     core_work *work = (core_work *)self;
     PyTypeObject *type = Py_TYPE(self);
 
+    PyObject_GC_UnTrack(self);
     if (work->fd >= 0)
         close(work->fd);
     if (work->handle && work->ctx->handle)
@@ -210,12 +219,13 @@ static PyType_Slot slots[] = {
                 "for its end "
                 "and\nraises if it has failed."},
     {Py_tp_dealloc, work_dealloc},
+    {Py_tp_traverse, work_traverse},
     {Py_tp_methods, methods},
     {Py_tp_getset, getters},
     {Py_am_await, core_work_await},
     {0, NULL},
 };
 
-PyType_Spec core_work_spec = {"symm.Work", sizeof(core_work), 0,
-                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                              slots};
+PyType_Spec core_work_spec = {
+    "symm.Work", sizeof(core_work), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
