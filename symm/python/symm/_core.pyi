@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from types import TracebackType
@@ -321,7 +321,7 @@ class Team:
     ) -> int: ...
     def p2p(
         self,
-        operations: Sequence[tuple[str, Any, int]],
+        operations: Iterable[tuple[str, Any, int]],
         **options: Unpack[_Options],
     ) -> Work | None: ...
 
