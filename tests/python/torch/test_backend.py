@@ -282,6 +282,25 @@ dist.destroy_process_group()
 """)
 
 
+def test_callback_that_waits(torchrun):
+    """As that of torch's PowerSGD hook: its call would queue behind the one that calls it back."""
+    torchrun(2, PRELUDE + """
+import time
+x, y, z = torch.ones(4), torch.ones(4), torch.ones(4)
+
+def nested(future):
+    dist.all_reduce(y)
+    return dist.all_reduce(z, async_op=True).get_future().wait()[0] + future.value()[0]
+
+if rank == 1: # the other rank's callback is there before the call has ended
+    time.sleep(1)
+total = dist.all_reduce(x, async_op=True).get_future().then(nested).wait()
+assert (total == 4).all() and (y == 2).all()
+dist.barrier()
+dist.destroy_process_group()
+""", timeout=60)
+
+
 def test_point_to_point(torchrun):
     torchrun(3, PRELUDE + """
 after, before = (rank + 1) % size, (rank - 1) % size

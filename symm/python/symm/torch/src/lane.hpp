@@ -41,6 +41,7 @@ class Lane {
     }
 
     // Queues a task, which must not throw. It runs on the lane's thread; after stop(), on this one.
+    // Where a callback of a task makes the call, which may wait for it there, it has run on return.
     void push(Task task)
     {
         {
@@ -48,6 +49,10 @@ class Lane {
 
             if (stopping_)
                 return run_here(task, lock);
+            if (std::this_thread::get_id() == worker_) {
+                tasks_.push_back(std::move(task));
+                return run_queued(lock);
+            }
             if (!thread_.joinable())
                 thread_ = std::thread([this] { run(); });
             worker_ = thread_.get_id();
@@ -83,6 +88,18 @@ class Lane {
         lock.lock();
         busy_ = nested;
         wake_.notify_all();
+    }
+
+    void run_queued(std::unique_lock<std::mutex> &lock)
+    {
+        while (!tasks_.empty()) {
+            const Task task = std::move(tasks_.front());
+
+            tasks_.pop_front();
+            lock.unlock();
+            task();
+            lock.lock();
+        }
     }
 
     void run()
