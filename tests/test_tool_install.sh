@@ -110,6 +110,43 @@ read -ra flags < <(pkg-config --static --cflags --libs symm | sed 's/-lsymm/-l:l
 try "pkg-config --static" cc -o "$work/by_pc_static" "$work/consumer/main.c" "${flags[@]}"
 try "with pkg-config --static" "$work/by_pc_static"
 
+# ---- Folders given as absolute paths --------------------------------------------------
+# Configured only: symm.pc and the tools' RPATH name the folders as they are.
+
+bare=(-DBUILD_TESTING=OFF -DSYMM_CUDA=OFF -DSYMM_MPI=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+try "absolute folders" cmake -G "Unix Makefiles" -S "$root" -B "$work/absolute" "${bare[@]}" \
+    -DCMAKE_INSTALL_PREFIX="$work/out of" -DCMAKE_INSTALL_BINDIR="$work/programs/bin" \
+    -DCMAKE_INSTALL_LIBDIR="$work/libraries/lib" -DCMAKE_INSTALL_INCLUDEDIR="$work/headers/include"
+flags=$(PKG_CONFIG_PATH=$work/absolute pkg-config --cflags --libs symm)
+[ "${flags% }" = "-I$work/headers/include -L$work/libraries/lib -lsymm" ] ||
+    fail "symm.pc of absolute folders says $flags"
+grep -rqF -- "-rpath,\"$work/libraries/lib:" "$work/absolute/symm/tools/symm-top" ||
+    fail "no RPATH to an absolute folder of libraries"
+
+# ---- As a part of another project -----------------------------------------------------
+# Its names of targets are free, its tests and its kind of build stay its own, and the library
+# is optimized all the same.
+
+mkdir "$work/around"
+cat >"$work/around/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.25)
+project(around LANGUAGES C)
+foreach(name man floor rail comparisons norm_benches norm_pair costs_source)
+    add_custom_target(\${name})
+endforeach()
+add_subdirectory("$root" symm)
+if(DEFINED BUILD_TESTING OR CMAKE_BUILD_TYPE)
+    message(FATAL_ERROR "BUILD_TESTING is '\${BUILD_TESTING}', CMAKE_BUILD_TYPE '\${CMAKE_BUILD_TYPE}'")
+endif()
+include(CTest)
+add_test(NAME of_around COMMAND true)
+END
+try "add_subdirectory" cmake -G "Unix Makefiles" -S "$work/around" -B "$work/around/out" \
+    "${bare[@]:1}"
+grep -q -- '-O2 -g' "$work/around/out/compile_commands.json" || fail "a part is not optimized"
+ctest --test-dir "$work/around/out" -N | grep -q 'Total Tests: 1$' ||
+    fail "a project around has tests of libsymm, or not its own"
+
 # ---- Man pages ------------------------------------------------------------------------
 
 if ls "$build"/man/*.[0-9] >/dev/null 2>&1; then
