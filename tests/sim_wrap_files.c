@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "util/memory_room.h"
+
 /* ---- Files and memory ------------------------------------------------------------ */
 
 WRAP(int, eventfd, unsigned value, int flags)
@@ -43,6 +45,14 @@ WRAP(int, memfd_create, const char *name, unsigned flags)
 WRAP(int, ftruncate, int fd, off_t bytes)
 {
     return __real_ftruncate(sim_is_fd(fd) ? sim_real_of(fd) : fd, bytes);
+}
+
+/* What runs must not depend on what the machine has. */
+WRAP(bool, symm__memory_fits, size_t bytes, uint64_t *available)
+{
+    if (!sim_on())
+        return __real_symm__memory_fits(bytes, available);
+    return true;
 }
 
 /* Pages are allocated when they are used: most never are. */

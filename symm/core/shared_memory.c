@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "util/log.h"
+#include "util/memory_room.h"
 #include "util/status.h"
 
 #define GRANULARITY ((size_t)2 << 20)
+#define LOOK        ((size_t)64 << 20) /* the machine's memory is looked at again so often */
 #define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 symm_status symm__shared_reserve(size_t bytes, const char *what, void **base)
@@ -49,21 +51,54 @@ static symm_status map_shared(int fd, void *at, size_t bytes)
 }
 
 /*
- * Pages for the segment from `begin` on, now. A signal interrupts the allocation and undoes what
- * this one call has done: in parts a program with a profiler's timer gets on too.
+ * No memfd is refused for want of memory: the kernel counts no page of it before it is there, and
+ * then ends processes, any on the machine, to find the next one.
  */
-static int allocate(int fd, size_t begin, size_t bytes)
+static symm_status check_room(size_t left, size_t bytes)
 {
-    int error = 0;
+    uint64_t available;
 
-    for (size_t at = begin; at < bytes && (error == 0 || error == EINTR);) {
+    if (symm__memory_fits(left, &available))
+        return SYMM_OK;
+    return symm__fail(
+        SYMM_ERR_NOMEM,
+        "allocating %zu bytes of shared memory: the machine has %llu bytes "
+        "available for the %zu that are missing (MemAvailable and SwapFree of "
+        "/proc/meminfo); ask for less, or end other programs",
+        bytes, (unsigned long long)available, left);
+}
+
+/*
+ * Pages for the segment from `begin` on, now. A signal interrupts the allocation and undoes what
+ * this one call has done: in parts a program with a profiler's timer gets on too. Other ranks
+ * may allocate at the same time, so the machine's memory is looked at again and again.
+ */
+static symm_status allocate(int fd, size_t begin, size_t bytes)
+{
+    size_t looked = 0;
+
+    for (size_t at = begin; at < bytes;) {
         size_t part = bytes - at < GRANULARITY ? bytes - at : GRANULARITY;
+        int error;
 
+        if (at == begin || at - looked >= LOOK) {
+            symm_status status = check_room(bytes - at, bytes);
+
+            if (status != SYMM_OK)
+                return status;
+            looked = at;
+        }
         error = posix_fallocate(fd, (off_t)at, (off_t)part);
         if (error == 0)
             at += part;
+        else if (error != EINTR)
+            return symm__fail_errno(
+                SYMM_ERR_NOMEM, error,
+                "allocating %zu bytes of shared memory; is the machine or the "
+                "container's memory limit exhausted?",
+                bytes);
     }
-    return error;
+    return SYMM_OK;
 }
 
 /*
@@ -87,7 +122,7 @@ static symm_status check_file_limit(size_t bytes)
 symm_status symm__shared_create(void *at, size_t bytes, size_t unused, int *fd)
 {
     symm_status status = check_file_limit(bytes);
-    int made, error;
+    int made;
 
     if (status != SYMM_OK)
         return status;
@@ -100,15 +135,9 @@ symm_status symm__shared_create(void *at, size_t bytes, size_t unused, int *fd)
                                   "sizing shared memory of %zu bytes", bytes);
         goto err_close;
     }
-    error = allocate(made, unused, bytes);
-    if (error) {
-        status = symm__fail_errno(
-            SYMM_ERR_NOMEM, error,
-            "allocating %zu bytes of shared memory; is the machine or the "
-            "container's memory limit exhausted?",
-            bytes);
+    status = allocate(made, unused, bytes);
+    if (status != SYMM_OK)
         goto err_close;
-    }
     if (fcntl(made, F_ADD_SEALS, SEALS) != 0) {
         status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "sealing shared memory");
         goto err_close;
