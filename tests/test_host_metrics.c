@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -293,6 +294,7 @@ static void test_waits(void **state)
 static int body_refused(symm_ctx *ctx, void *arg)
 {
     symm_config config = harness_config();
+    struct stat is;
     char path[128];
 
     setenv("SYMM_METRICS_FILE", arg, 1);
@@ -306,6 +308,19 @@ static int body_refused(symm_ctx *ctx, void *arg)
     setenv("SYMM_METRICS_FILE", path, 1);
     CHECK_STATUS(symm_init(&config, &ctx), SYMM_ERR_SYSTEM);
     CHECK(strstr(symm_last_error(), "none/") != NULL);
+    snprintf(path, sizeof(path), "%s/pipe%%r", folder); /* as /dev/null: it stays */
+    setenv("SYMM_METRICS_FILE", path, 1);
+    snprintf(path, sizeof(path), "%s/pipe%d", folder, config.rank);
+    CHECK_ZERO(mkfifo(path, 0600));
+    CHECK_STATUS(symm_init(&config, &ctx), SYMM_ERR_INVALID);
+    CHECK(strstr(symm_last_error(), "is no regular file") != NULL);
+    CHECK_ZERO(lstat(path, &is));
+    CHECK(S_ISFIFO(is.st_mode));
+    CHECK_ZERO(unlink(path));
+    CHECK_ZERO(symlink("elsewhere", path));
+    CHECK_STATUS(symm_init(&config, &ctx), SYMM_ERR_INVALID);
+    CHECK_ZERO(lstat(path, &is));
+    CHECK(S_ISLNK(is.st_mode));
     return 0;
 }
 

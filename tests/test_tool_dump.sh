@@ -193,6 +193,17 @@ END
 fi
 dump 2 --format torch "$folder/differ"
 
+# ---- An output that is no regular file ------------------------------------------------------------------
+# As /dev/null or /dev/stdout: it is written to, and stays.
+
+ln -s target "$folder/link"
+dump 0 --format json -o "$folder/link" "$folder/live.json"
+[ -L "$folder/link" ] && jq -e .ranks "$folder/target" >"$folder/out" || fail 'a link is replaced'
+mkdir "$folder/traces" && ln -s "$folder/none/x" "$folder/traces/out"
+"$bin/symm-info" trace -o "$folder/traces/out" "$folder/traces" 2>"$folder/err" &&
+    fail 'no trace is merged'
+[ -L "$folder/traces/out" ] || fail 'a link is removed'
+
 # ---- Files that are none ------------------------------------------------------------------------------
 
 mkdir "$folder/bad"

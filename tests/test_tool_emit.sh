@@ -31,6 +31,11 @@ fail() {
     failures=$((failures + 1))
 }
 
+# A link (as /dev/stdout) is written to, and stays.
+ln -s odd.target "$work/link"
+"$plan" plan "$programs/odd-cycle-3.json" -o "$work/link" >"$work/out" 2>&1 || fail "-o of a link"
+[ -L "$work/link" ] && cmp "$work/odd.plan" "$work/odd.target" || fail "-o replaces a link"
+
 # emit STATUS ARG...: output in $work/out and $work/err.
 emit() {
     local wanted=$1 status

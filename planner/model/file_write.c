@@ -33,13 +33,14 @@ static int open_beside(const char *path, char *beside)
     return fd;
 }
 
-/* A device or a pipe is written to; only a file is replaced. */
+/* A device, a pipe or a link (/dev/stdout) is written to; only a file is replaced. */
 static symm_status write_beside(const char *path, char *beside, const char *text,
                                 size_t length)
 {
     struct stat is;
-    bool special = stat(path, &is) == 0 && !S_ISREG(is.st_mode), good;
-    int fd = special ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(path, beside);
+    bool special = lstat(path, &is) == 0 && !S_ISREG(is.st_mode), good;
+    int fd = special ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
+                     : open_beside(path, beside);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
 
     if (!file) {

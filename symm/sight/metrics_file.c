@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sight/metrics.h"
@@ -66,8 +67,8 @@ static int replace_file(struct symm_sight *sight)
 
     if (!text)
         return errno;
-    fd =
-        open(metrics->draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
+    fd = open(metrics->draft,
+              O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0644);
     if (fd < 0)
         error = errno;
     else
@@ -88,6 +89,19 @@ void symm__metrics_write(struct symm_sight *sight)
     metrics->told = error != 0;
 }
 
+/* The rename would put a file in the place of a device (/dev/null), a pipe or a link. */
+static symm_status check_place(const char *path)
+{
+    struct stat is;
+
+    if (lstat(path, &is) != 0 || S_ISREG(is.st_mode))
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID,
+                      "SYMM_METRICS_FILE: '%.300s' is no regular file, and would be "
+                      "replaced by one; name a file, or unset the variable for none",
+                      path);
+}
+
 static symm_status take_names(struct symm_metrics *metrics, const char *pattern,
                               const struct symm_sight_config *config)
 {
@@ -102,6 +116,8 @@ static symm_status take_names(struct symm_metrics *metrics, const char *pattern,
         snprintf(metrics->draft, room, "%.*s.%d.tmp", (int)room - 32, metrics->path,
                  config->rank) >= (int)room - 1)
         return symm__fail(SYMM_ERR_INVALID, "SYMM_METRICS_FILE: the name is too long");
+    if (check_place(metrics->path) != SYMM_OK)
+        return SYMM_ERR_INVALID;
     return symm__option_seconds(SYMM_OPTION_METRICS_INTERVAL, &metrics->interval);
 }
 

@@ -134,19 +134,24 @@ static bool write_text(FILE *file, const struct symm_sight_ranks *ranks,
     return !ferror(file);
 }
 
-/* To PATH by way of a file beside it, so that PATH is whole or absent. */
+/* To PATH by way of a file beside it, so that PATH is whole or absent. A device, a pipe or a link
+ * is written to: a rename would replace it. */
 static bool write_file(const struct symm_sight_ranks *ranks,
                        const struct dump_sequences *sequences,
                        const struct options *options, bool *differs)
 {
     char beside[4096];
+    struct stat is;
+    bool special, good;
     FILE *file;
-    bool good;
 
     if (!options->out)
         return write_text(stdout, ranks, sequences, options, differs);
-    if ((size_t)snprintf(beside, sizeof(beside), "%s.%ld", options->out,
-                         (long)getpid()) >= sizeof(beside)) {
+    special = lstat(options->out, &is) == 0 && !S_ISREG(is.st_mode);
+    if (special) {
+        file = fopen(options->out, "we");
+    } else if ((size_t)snprintf(beside, sizeof(beside), "%s.%ld", options->out,
+                                (long)getpid()) >= sizeof(beside)) {
         errno = ENAMETOOLONG;
         file = NULL;
     } else {
@@ -155,13 +160,13 @@ static bool write_file(const struct symm_sight_ranks *ranks,
     good = file && write_text(file, ranks, sequences, options, differs);
     if (file && fclose(file) != 0)
         good = false;
-    if (good && rename(beside, options->out) != 0)
+    if (good && !special && rename(beside, options->out) != 0)
         good = false;
     if (good)
         return true;
     fprintf(stderr, "symm-info: %s cannot be written: %s\n", options->out,
             strerror(errno));
-    if (file)
+    if (file && !special)
         (void)unlink(beside);
     return false;
 }

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/common/args.h"
 #include "tools/symm-info/info.h"
@@ -365,10 +367,11 @@ static int merge(struct job *job, FILE *out)
     return status;
 }
 
-/* Writes the file in whole or not at all. */
+/* Writes the file in whole or not at all. A device or a link that cannot be written to stays. */
 static int merge_to(struct job *job, const char *path)
 {
     FILE *out = path ? fopen(path, "we") : stdout;
+    struct stat is;
     int status;
 
     if (!out)
@@ -378,8 +381,8 @@ static int merge_to(struct job *job, const char *path)
         return status; /* main flushes it */
     if (fclose(out) != 0 && status == 0)
         status = fail(path, strerror(errno));
-    if (status != 0)
-        (void)remove(path);
+    if (status != 0 && lstat(path, &is) == 0 && S_ISREG(is.st_mode))
+        (void)unlink(path);
     return status;
 }
 
