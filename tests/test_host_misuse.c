@@ -107,14 +107,22 @@ static void test_init(void **state)
     INVALID("world_size", INIT(.rank = 1));
     INVALID("world_size", INIT(.rank = -1));
     INVALID("world_size", INIT(.local_size = 1));
-    INVALID("world_size", INIT(.world_size = 2, .job_id = NULL));
+    INVALID("job_id, bootstrap or thread_group", INIT(.world_size = 2, .job_id = NULL));
     INVALID("local_size", INIT(.world_size = 1, .local_size = 2));
     INVALID("local_size", INIT(.world_size = 1, .local_size = -1));
     INVALID("local_rank", INIT(.world_size = 1, .local_rank = 1, .local_size = 1));
     INVALID("job_id", INIT(.world_size = 2, .job_id = ""));
     INVALID("job_id", INIT(.world_size = 1, .job_id = ""));
     BAD(SYMM_ERR_UNSUPPORTED, "1000", INIT(.world_size = 1000, .job_id = "x"));
-    INVALID("'abacus'", init_with((symm_config){.world_size = 1, .backend = "abacus"}));
+    INVALID("symm_config.backend: backend 'abacus'",
+            init_with((symm_config){.world_size = 1, .backend = "abacus"}));
+    setenv("SYMM_BACKEND", "abacus", 1); /* a variable that is wrong is named */
+    INVALID("SYMM_BACKEND: backend 'abacus'",
+            init_with((symm_config){.world_size = 1}));
+    unsetenv("SYMM_BACKEND");
+    setenv("SYMM_COSTS", "/dev/null", 1);
+    INVALID("SYMM_COSTS: /dev/null", INIT(.world_size = 1));
+    unsetenv("SYMM_COSTS");
     INVALID("heap_bytes", INIT(.world_size = 1, .heap_bytes = 1));
     INVALID("heap_bytes", INIT(.world_size = 1, .heap_bytes = SIZE_MAX));
     INVALID(
@@ -133,7 +141,8 @@ static void test_init(void **state)
     INVALID("symm_thread_group_create", symm_thread_group_create(0, &group));
     INVALID("symm_thread_group_create", symm_thread_group_create(-1, &group));
     INVALID("symm_thread_group_create", symm_thread_group_create(100000, &group));
-    INVALID("symm_thread_group_create", symm_thread_group_create(1, NULL));
+    INVALID("symm_thread_group_create: group is NULL",
+            symm_thread_group_create(1, NULL));
     symm_thread_group_destroy(NULL);
     symm_finalize(NULL);
 }
@@ -291,9 +300,11 @@ static void test_memory(void **state)
     BAD(SYMM_ERR_NOMEM, "", symm_buffer_alloc(w->team, PTRDIFF_MAX, &b));
     assert_null(b);
     INVALID("symm_buffer_register", symm_buffer_register(NULL, &b, 8, &b));
-    INVALID("symm_buffer_register", symm_buffer_register(w->team, NULL, 8, &b));
+    INVALID("symm_buffer_register: ptr is NULL",
+            symm_buffer_register(w->team, NULL, 8, &b));
     INVALID("symm_buffer_register", symm_buffer_register(w->team, &b, 0, &b));
-    INVALID("symm_buffer_register", symm_buffer_register(w->team, &b, 8, NULL));
+    INVALID("symm_buffer_register: buffer is NULL",
+            symm_buffer_register(w->team, &b, 8, NULL));
     BAD(SYMM_ERR_UNSUPPORTED, "host", symm_buffer_register(w->team, &b, 8, &b));
     INVALID("symm_alloc_id_free", symm_alloc_id_free(NULL, 1));
     INVALID("symm_alloc_id_free", symm_alloc_id_free(w->team, 0));
@@ -473,7 +484,7 @@ static void test_streams(void **state)
     INVALID("symm_stream_call", symm_stream_call(NULL, stream, nothing, NULL));
     INVALID("symm_stream_call", symm_stream_call(w->ctx, stream, NULL, NULL));
     INVALID("stream", symm_stream_call(w->ctx, w, nothing, NULL));
-    INVALID("symm_work_query", symm_work_query(NULL, &done));
+    INVALID("symm_work_query: work is NULL", symm_work_query(NULL, &done));
     INVALID("symm_work_wait", symm_work_wait(NULL, stream));
     INVALID("symm_work_synchronize", symm_work_synchronize(NULL, 1));
     INVALID("symm_work_then", symm_work_then(NULL, stream, fails, NULL, NULL));
@@ -487,7 +498,7 @@ static void test_streams(void **state)
 
     call.stream = stream;
     GOOD(symm_barrier(w->team, &call, &work));
-    INVALID("symm_work_query", symm_work_query(work, NULL));
+    INVALID("symm_work_query: done is NULL", symm_work_query(work, NULL));
     INVALID("symm_work_synchronize: timeout", symm_work_synchronize(work, QUIET_NAN));
     INVALID("symm_work_synchronize: timeout", symm_work_synchronize(work, -1));
     INVALID("symm_work_then", symm_work_then(work, stream, NULL, NULL, NULL));

@@ -175,8 +175,8 @@ symm_status symm_work_query(symm_work *handle, bool *done)
     bool over;
 
     if (!handle || !done)
-        return symm__fail(SYMM_ERR_INVALID, "symm_work_query: work %p, done %p",
-                          (void *)handle, (void *)done);
+        return symm__fail(SYMM_ERR_INVALID, "symm_work_query: %s is NULL",
+                          handle ? "done" : "work");
     status = check(handle, "symm_work_query", &over);
     if (status != SYMM_OK)
         return status;

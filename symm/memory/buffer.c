@@ -308,10 +308,11 @@ symm_status symm_buffer_register(symm_team *team, void *ptr, size_t bytes,
 
     if (status != SYMM_OK)
         return status;
-    if (!ptr || bytes == 0 || !buffer)
-        return symm__fail(SYMM_ERR_INVALID,
-                          "symm_buffer_register: %zu bytes at %p into %p", bytes, ptr,
-                          (void *)buffer);
+    if (!ptr || !buffer)
+        return symm__fail(SYMM_ERR_INVALID, "symm_buffer_register: %s is NULL",
+                          ptr ? "buffer" : "ptr");
+    if (bytes == 0)
+        return symm__fail(SYMM_ERR_INVALID, "symm_buffer_register: 0 bytes at %p", ptr);
     pthread_mutex_lock(&team->ctx->lock);
     status = add(team, ptr, bytes, buffer);
     pthread_mutex_unlock(&team->ctx->lock);

@@ -81,9 +81,17 @@ static bool is_for(const symm_costs *costs, const char *machine)
 symm_status symm__costs_load(symm_ctx *ctx)
 {
     const char *path = symm__option(SYMM_OPTION_COSTS);
+    char sentence[SYMM_ERROR_BYTES];
+    symm_status status;
 
     name_machine(ctx);
-    return path ? read_file(path, &ctx->costs_file) : SYMM_OK;
+    if (!path)
+        return SYMM_OK;
+    status = read_file(path, &ctx->costs_file);
+    if (status == SYMM_OK)
+        return SYMM_OK;
+    snprintf(sentence, sizeof(sentence), "SYMM_COSTS: %s", symm_last_error());
+    return symm__fail_quiet(status, sentence);
 }
 
 void symm__costs_agree(symm_ctx *ctx, bool alike)

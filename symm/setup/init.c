@@ -111,7 +111,8 @@ static symm_status take_backend(symm_ctx *ctx, const symm_config *config)
         return use_backend(ctx, &symm__backend_host, why);
     if (strcmp(name, "cuda") != 0)
         return symm__fail(SYMM_ERR_INVALID,
-                          "backend '%s' is unknown; there are: host, cuda", name);
+                          "%s: backend '%.40s' is unknown; there are: host, cuda", why,
+                          name);
     return use_backend(ctx, &symm__backend_cuda, why);
 }
 

@@ -38,13 +38,13 @@ symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
     if (config->job_id && !*config->job_id)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_config: job_id is empty; it names the job's bootstrap, "
-                          "and is NULL if bootstrap or group do");
+                          "and is NULL if bootstrap or thread_group do");
     if (config->world_size > 1 && !config->job_id && !config->bootstrap &&
         !config->thread_group)
         return symm__fail(
             SYMM_ERR_INVALID,
-            "symm_config: world_size %d needs job_id, bootstrap or group, by "
-            "which the ranks connect",
+            "symm_config: world_size %d needs job_id, bootstrap or thread_group, "
+            "by which the ranks connect",
             config->world_size);
     job->rank = config->rank;
     job->size = config->world_size;

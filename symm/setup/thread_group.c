@@ -20,7 +20,9 @@ symm_status symm_thread_group_create(int n, symm_thread_group **group)
     symm_thread_group *g;
     symm_status status = SYMM_ERR_NOMEM;
 
-    if (!group || n < 1 || n > SYMM_MAX_LOCAL_RANKS)
+    if (!group)
+        return symm__fail(SYMM_ERR_INVALID, "symm_thread_group_create: group is NULL");
+    if (n < 1 || n > SYMM_MAX_LOCAL_RANKS)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_thread_group_create: %d ranks; 1 to %d are possible", n,
                           SYMM_MAX_LOCAL_RANKS);

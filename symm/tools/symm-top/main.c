@@ -30,7 +30,7 @@ static void usage(FILE *file)
             "usage: symm-top [--once] [-d SECONDS] [--job JOB] [--all] "
             "[PID...]\n"
             "  --once      print one look as text; with -d two looks, for calls/s\n"
-            "  -d SECONDS  time between two looks (default 1)\n"
+            "  -d, --delay SECONDS  time between two looks (default 1)\n"
             "  --job JOB   the ranks of jobs whose names hold JOB alone\n"
             "  --all       also the teams in which a rank is in no call\n"
             "  --version   the version alone\n"
