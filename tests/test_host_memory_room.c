@@ -3,7 +3,8 @@
  * test_host_memory_room.c - a machine that has no memory left: an allocation that would take
  * more than it has is SYMM_ERR_NOMEM and allocates nothing, before the kernel ends processes to
  * find it; so is one whose memory is taken by others meanwhile. Nothing is kept of either, and
- * the team works on. Where the kernel does not tell what it has, memory is allocated.
+ * the team works on. Where the kernel does not tell what it has, memory is allocated. A limit of
+ * a file's size is an error, too, and no signal.
  */
 /* ctest: cost 1 */
 /* ctest: replaces sysinfo */
@@ -15,8 +16,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -160,6 +164,24 @@ static void memory_of_no_team_is_refused(void **state)
     assert_int_equal(allocated, 0);
 }
 
+/* With few bytes a file SIGXFSZ, which ends a process by default, is not raised. */
+static void small_files_end_no_process(void **state)
+{
+    const struct rlimit limit = {100 << 10, 100 << 10};
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+            _exit(2);
+        _exit(start(state) != SYMM_ERR_NOMEM ||
+              strstr(symm_last_error(), "RLIMIT_FSIZE") == NULL);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +190,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_that_does_not_tell_is_allocated, start,
                                         end),
         cmocka_unit_test_setup_teardown(memory_of_no_team_is_refused, start, end),
+        cmocka_unit_test(small_files_end_no_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

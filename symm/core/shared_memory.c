@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -101,22 +100,17 @@ static symm_status allocate(int fd, size_t begin, size_t bytes)
     return SYMM_OK;
 }
 
-/*
- * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ, whose default action ends the process,
- * instead of an error alone.
- */
 static symm_status check_file_limit(size_t bytes)
 {
-    struct rlimit limit;
+    uint64_t limit;
 
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        bytes <= limit.rlim_cur)
+    if (symm__file_size_fits(bytes, &limit))
         return SYMM_OK;
     return symm__fail(
         SYMM_ERR_NOMEM,
         "shared memory of %zu bytes is larger than the limit of a file's size, "
         "%llu bytes (RLIMIT_FSIZE): raise it ('ulimit -f unlimited')",
-        bytes, (unsigned long long)limit.rlim_cur);
+        bytes, (unsigned long long)limit);
 }
 
 symm_status symm__shared_create(void *at, size_t bytes, size_t unused, int *fd)

@@ -18,6 +18,7 @@
 #include "sight/sight.h"
 #include "sight/trace_file.h"
 #include "util/log.h"
+#include "util/memory_room.h"
 #include "util/options.h"
 #include "util/status.h"
 
@@ -49,9 +50,12 @@ static void page_name(const struct symm_sight_config *config, char *name, size_t
 static int page_create(const char *name, int *fd, struct symm_sight_page **page)
 {
     const size_t bytes = sizeof(**page);
+    uint64_t limit;
     void *at;
     int error;
 
+    if (!symm__file_size_fits(bytes, &limit))
+        return EFBIG;
     *fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
         return errno;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_room.c - free memory by sysinfo, else what /proc/meminfo calls available. */
+/* memory_room.c - see memory_room.h. Free memory by sysinfo, else as /proc/meminfo has it. */
 #include "util/memory_room.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 #include "util/text.h"
@@ -32,4 +33,15 @@ bool symm__memory_fits(size_t bytes, uint64_t *available)
         return true;
     *available = field(text, "\nMemAvailable:") + field(text, "\nSwapFree:");
     return *available >= REST && bytes <= *available - REST;
+}
+
+bool symm__file_size_fits(size_t bytes, uint64_t *limit)
+{
+    struct rlimit is;
+
+    if (getrlimit(RLIMIT_FSIZE, &is) != 0 || is.rlim_cur == RLIM_INFINITY ||
+        bytes <= is.rlim_cur)
+        return true;
+    *limit = is.rlim_cur;
+    return false;
 }
