@@ -118,6 +118,8 @@ static bool make_in(struct symmrun_runtime *runtime, const char *path)
             close(runtime->lock);
             runtime->lock = -1;
         }
+        if (runtime->lock < 0) /* a umask without the owner's rights, no descriptor */
+            (void)rmdir(runtime->path);
     }
     close(base);
     if (runtime->lock < 0)
