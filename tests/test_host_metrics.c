@@ -9,6 +9,7 @@
 #include "prometheus.h"
 #include "sight/page.h"
 
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -335,12 +336,58 @@ static void test_refused(void **state)
     assert_int_equal(harness_run(&h), 0);
 }
 
+/* ---- A program with a locale whose decimal point is a comma ------------------------------ */
+
+static int body_comma(symm_ctx *ctx, void *arg)
+{
+    float data[2] = {0};
+
+    (void)arg;
+    CHECK(setlocale(LC_ALL, "de_DE.UTF-8") != NULL);
+    for (int i = 0; i < 10; i++)
+        CHECK_OK(reduce(ctx, data, 2, "comma", NULL, 0));
+    return 0;
+}
+
+static void test_comma(void **state)
+{
+    struct harness h = {.ranks = 1, .body = body_comma};
+    char command[200];
+    char *text, *rest = NULL;
+    int seconds = 0;
+
+    (void)state;
+    snprintf(command, sizeof(command),
+             "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >%s/log 2>&1", folder, folder);
+    if (system(command) != 0)
+        skip(); /* the sources of locales are not installed */
+    setenv("LOCPATH", folder, 1);
+    set_file("3600", "1");
+    assert_int_equal(harness_run(&h), 0);
+    unset_file();
+    unsetenv("LOCPATH");
+    text = read_rank(0);
+    assert_non_null(text);
+    for (char *line = strtok_r(text, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        const char *value = strrchr(line, ' ');
+
+        if (line[0] == '#')
+            continue;
+        assert_non_null(value);
+        assert_int_equal(strspn(value, " 0123456789."), strlen(value));
+        seconds += strchr(value, '.') != NULL;
+    }
+    assert_true(seconds > 0);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts),  cmocka_unit_test(test_samples),
         cmocka_unit_test(test_reader),  cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_comma),
     };
     char command[96];
     int failed;

@@ -40,9 +40,12 @@ static void end_count(const struct printer *p, uint64_t value)
     fprintf(p->file, "} %" PRIu64 "\n", value);
 }
 
+/* Not by %f: its decimal point is a comma in many a program's locale. */
 static void end_seconds(const struct printer *p, double value)
 {
-    fprintf(p->file, "} %.9f\n", value);
+    const uint64_t ns = (uint64_t)(1e9 * value + 0.5);
+
+    fprintf(p->file, "} %" PRIu64 ".%09" PRIu64 "\n", ns / 1000000000, ns % 1000000000);
 }
 
 static void family(const struct printer *p, const char *name, const char *type,
