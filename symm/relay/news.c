@@ -129,7 +129,7 @@ void symm__relay_send_news(struct symm_relay *relay, struct symm_relay_connectio
         return;
     for (int h = 0; h < relay->config.hosts && relay->any_gone; h++)
         if (relay->gone[h])
-            symm__relay_queue_plain(to, SYMM_RELAY_GONE, h, loss_of(relay, h));
+            symm__relay_queue_plain(to, SYMM_RELAY_GONE, h, (int)loss_of(relay, h));
     for (int r = 0; r < relay->config.ranks; r++) {
         enum symm_relay_state state = symm__relay_state(relay, r);
 

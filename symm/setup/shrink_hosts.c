@@ -177,7 +177,7 @@ static bool counts(const struct shrink *s, int member, const struct decision *de
 /* The coordinator's decision on its last proposal. */
 static void decide(struct shrink *s, enum outcome outcome, symm_status status)
 {
-    s->own->now = (struct decision){.outcome = outcome,
+    s->own->now = (struct decision){.outcome = (int32_t)outcome,
                                     .in = s->own->view,
                                     .status = status,
                                     .ballot = {s->me, s->own->round}};
