@@ -28,6 +28,7 @@ struct rows {
         symm_round_trigger(args);
         epilogue.begin();
         __syncthreads();
+        epilogue.ready();
         SYMM_NO_UNROLL
         for (uint64_t row = place.first; row < args.norm.rows; row += place.step) {
             epilogue.begin_row();

@@ -87,11 +87,11 @@ struct symm_norm_rows {
     typedef symm_row_place<DTYPE, P, LOOP, THREADS, CLUSTER> place_type;
     static constexpr int unrolled = place_type::unrolled;
     static constexpr uint32_t element = place_type::element, lanes = 16 / element;
-    /* Loaded before the wait and kept for all rows, as registers allow: a cluster leaves few to
-     * float16. */
+    /* Loaded before the wait and kept for all rows, as registers allow: float16 has few, least with a
+     * cluster. */
     static constexpr bool few = THREADS <= 256 || (CLUSTER && DTYPE == SYMM_FLOAT16);
     static constexpr bool weight_stays = !LOOP && P <= (few ? 1 : 2),
-                          bias_stays = !LOOP && P == 1,
+                          bias_stays = !LOOP && P == 1 && DTYPE != SYMM_FLOAT16,
                           as_factors = weight_stays && P * lanes <= 8;
     typedef symm_lamport::value value;
 
@@ -137,13 +137,13 @@ struct symm_norm_rows {
     {
         SYMM_UNROLL_BY(unrolled)
         for (uint32_t k = 0; k < place.count(); k++) {
-            if (bias_stays && norm.bias)
-                bias[bias_stays ? k : 0] = place.get(norm.bias, 0, k);
-            else if (!bias_stays && norm.bias)
+            if constexpr (bias_stays)
+                bias[k] = place.get(norm.bias, 0, k);
+            else if (norm.bias)
                 place.prefetch(norm.bias, k);
-            if (weight_stays && norm.weight)
-                weight[weight_stays ? k : 0] = place.get(norm.weight, 0, k);
-            else if (!weight_stays && norm.weight)
+            if constexpr (weight_stays)
+                weight[k] = place.get(norm.weight, 0, k);
+            else if (norm.weight)
                 place.prefetch(norm.weight, k);
         }
     }
@@ -180,23 +180,25 @@ struct symm_norm_rows {
         }
     }
 
+    SYMM_DEVICE void ready(void)
+    {
+        if (norm.quant == SYMM_NORM_QUANT_TENSOR)
+            scale = symm_port_divide(1.0f, scale);
+        if constexpr (as_factors) {
+            SYMM_UNROLL
+            for (uint32_t k = 0; k < P; k++)
+                factors(weight[k], &factor[k * lanes]);
+        }
+    }
+
     SYMM_DEVICE void begin_row(void)
     {
         squares[0] = squares[1] = 0;
-        if (turn != 0)
-            return;
-        if (norm.quant == SYMM_NORM_QUANT_TENSOR)
-            scale = symm_port_divide(1.0f, scale);
     }
 
     SYMM_DEVICE void load(uint64_t row, uint32_t k)
     {
-        /* always set: else the row before's stays in registers */
-        residual[LOOP ? 0 : k] =
-            norm.residual_in ? place.get(norm.residual_in, row, k) : value{};
-        if constexpr (as_factors)
-            if (turn == 0)
-                factors(weight[k], &factor[k * lanes]);
+        residual[LOOP ? 0 : k] = place.get(norm.residual_in, row, k);
     }
 
     /* ---- Elements ---- */
@@ -225,12 +227,15 @@ struct symm_norm_rows {
         return v;
     }
 
+    /* w: zeros if there are no weights. */
     SYMM_DEVICE void factors(const value &w, float *f) const
     {
+        const float offset = norm.weight ? norm.weight_offset : 1.0f;
+
         unpack(w, f);
         SYMM_UNROLL
         for (uint32_t e = 0; e < lanes; e++)
-            f[e] = norm.weight ? norm.weight_offset + f[e] : 1.0f;
+            f[e] = offset + f[e];
     }
 
     /* ---- Values of a row ---- */
@@ -397,7 +402,7 @@ struct symm_norm_rows {
                     w = weight[k];
                 else if constexpr (!LOOP)
                     w = late[k];
-                else if (norm.weight)
+                else
                     w = place.get(norm.weight, 0, k);
                 SYMM_UNROLL
                 for (uint32_t u = 0; u < symm_lamport::units; u++)
@@ -499,7 +504,7 @@ struct symm_norm_rows {
         if constexpr (!weight_stays && !LOOP) { /* while the group waits for its sum */
             SYMM_UNROLL
             for (uint32_t k = 0; k < P; k++)
-                late[k] = norm.weight ? place.get(norm.weight, 0, k) : value{};
+                late[k] = place.get(norm.weight, 0, k);
         }
         total = sum(squares[0] + squares[1], &ok);
 #if defined(                                                                           \

@@ -27,7 +27,8 @@
  *   place_type                a symm_row_place
  *   early()                   before the kernels before have ended
  *   begin()                   when the first rows are in flight
- *   begin_row()               before the rest
+ *   ready()                   before the first row, when the block has synchronized
+ *   begin_row()               before the rest, for each row
  *   load(row, k)              before the wait for the thread's k-th packet of the row
  *   value packet(row, k, s, ok)  the thread's k-th sums of the row; what it keeps of them. ok:
  *                             whether the wait succeeded
@@ -125,9 +126,15 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
         return ok;
     }
 
+    /* What peers get of it, too. symm_row_add makes the same NaN of each NaN. */
     SYMM_DEVICE value load(uint32_t row, uint32_t k) const
     {
-        return symm_lamport::clean(place.get(args.in, row, k));
+        const value v = place.get(args.in, row, k);
+
+        if constexpr (N == 2 && !place_type::loop && place_type::element == 2)
+            return v;
+        else
+            return symm_lamport::clean(v);
     }
 
     /*
@@ -410,6 +417,7 @@ struct symm_row_one_shot
             symm_round_finish(args, &round, blockDim.x / SYMM_WARP - 1);
             return;
         }
+        epilogue.ready();
         SYMM_NO_UNROLL
         for (uint32_t row = place.first; row < rows; row += place.step) {
             const uint32_t next = row + SYMM_ROWS_AHEAD * place.step;
@@ -588,6 +596,7 @@ struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N, N == 8 ? 1 : 2> {
         }
         __syncthreads();
         if (base::takes) {
+            epilogue.ready();
             take();
             return;
         }

@@ -80,15 +80,18 @@ struct symm_row_place {
         return packet(k) < packets;
     }
 
-    /* The thread's packet k of a row of an array; zeros after the row's end. */
+    /* The thread's packet k of a row of an array; zeros after the row's end, or if there is no array.
+     * Without a branch, behind which the compiler waits for the packet. */
     SYMM_DEVICE symm_lamport::value get(const void *array, uint64_t row,
                                         uint32_t k) const
     {
         const char *begin = (const char *)array + row * bytes;
 
         if (!LOOP || whole)
-            return symm_lamport::open(
-                symm_port_packet_if(has(k), begin + 16 * packet(k)));
+            return symm_lamport::open(symm_port_packet_if(array != nullptr && has(k),
+                                                          begin + 16 * packet(k)));
+        if (!array)
+            return symm_lamport::value{};
         return symm_lamport::gather(begin, packet(k), bytes, element, SYMM_ENDS_ANY);
     }
 
