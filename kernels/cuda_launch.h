@@ -133,6 +133,14 @@ enum symm_cuda_pointers_state {
 #define SYMM_ROW_WATCHES(size, dtype) ((size) == 2 && (dtype) != SYMM_FLOAT16)
 #define SYMM_WATCH_LEAST              8192
 
+/* row_exchange.cuh, between two ranks: when a thread with so many packets of a row polls first, in
+ * cycles after its last store to the peer, and later by SYMM_PAUSE_KIB for each KiB that a rank sends.
+ * SYMM_PAUSE_LEAST(each), SYMM_PAUSE_MOST: bytes that a rank sends in such a call. */
+#define SYMM_PAUSE_CYCLES(each) ((each) > 1 ? 1250u : 950u)
+#define SYMM_PAUSE_KIB          5u
+#define SYMM_PAUSE_LEAST(each)  ((each) > 1 ? 32u << 10 : 8u << 10)
+#define SYMM_PAUSE_MOST         (512u << 10)
+
 /* Kernels for few ranks get the part before the base of member SYMM_FEW_RANKS: `team` is last. */
 struct symm_cuda_args {
     struct symm_cuda_scratch scratch; /* of `channel` */

@@ -210,7 +210,12 @@ SYMM_DEVICE void symm_port_relax(void)
     simt_relax();
 }
 
-SYMM_DEVICE void symm_port_pause(uint32_t)
+SYMM_DEVICE uint32_t symm_port_clock(void)
+{
+    return 0;
+}
+
+SYMM_DEVICE void symm_port_pause(uint32_t, uint32_t)
 {
     simt_relax();
 }
@@ -389,14 +394,19 @@ SYMM_DEVICE void symm_port_fence(void)
 SYMM_DEVICE void symm_port_relax(void) {}
 
 /* For so many cycles of the multiprocessor, or a few more. */
-SYMM_DEVICE void symm_port_pause(uint32_t cycles)
+SYMM_DEVICE uint32_t symm_port_clock(void)
 {
-    uint32_t begin, now;
+    uint32_t now;
 
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(begin)::"memory");
-    do {
-        asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
-    } while (now - begin < cycles);
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+    return now;
+}
+
+/* Until `cycles` after `begin`. */
+SYMM_DEVICE void symm_port_pause(uint32_t begin, uint32_t cycles)
+{
+    while (symm_port_clock() - begin < cycles)
+        ;
 }
 
 /* Whether `mine` is true in any thread of the block. Is also a __syncthreads. */
