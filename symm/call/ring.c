@@ -7,6 +7,7 @@
 
 #include "call/slow_wait.h"
 #include "core/control_wait.h"
+#include "core/earlier.h"
 #include "core/failure.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -449,7 +450,7 @@ static symm_status slow_look(struct run *run, bool expired, bool *moved)
     struct ended ended = find_ended(run);
     const int member = ended.member;
     symm_status status = symm__team_poll(team);
-    char text[320];
+    char text[320], earlier[SYMM_EARLIER_TEXT_BYTES];
     int left;
 
     if (status != SYMM_OK || (member < 0 && !expired))
@@ -467,8 +468,10 @@ static symm_status slow_look(struct run *run, bool expired, bool *moved)
         return SYMM_OK;
     describe(run, text, sizeof(text));
     if (ended.member >= 0)
-        return symm__team_fail(team, ended.status, "%s, and rank %d %s", text,
-                               team->world_rank[ended.member], ended.why);
+        return symm__team_fail(
+            team, ended.status, "%s, and rank %d %s%s", text,
+            team->world_rank[ended.member], ended.why,
+            symm__earlier_text(team->ctx, team->world_rank[ended.member], earlier));
     return symm__team_fail(team, SYMM_ERR_TIMEOUT,
                            "%s, and nothing has moved for %g s; sends and receives "
                            "must match, ranks that both send first need "

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "core/control_wait.h"
+#include "core/earlier.h"
 #include "core/failure.h"
 #include "core/team.h"
 #include "util/clock.h"
@@ -119,6 +120,7 @@ static symm_status report_dead(const struct slow_wait *slow, int member, int awa
 {
     symm_team *team = slow->team;
     char mine[SYMM_SITE_TEXT_BYTES], at[64], name[64], what[40] = "it";
+    char earlier[SYMM_EARLIER_TEXT_BYTES];
 
     if (!slow->state)
         snprintf(what, sizeof(what), "its signal %d", slow->signal);
@@ -132,9 +134,10 @@ static symm_status report_dead(const struct slow_wait *slow, int member, int awa
     else
         symm__site_stream_text(slow->site, slow->stream, mine, sizeof(mine));
     return symm__team_fail(
-        team, status, "rank %d %s while rank %d waited for %s at %s%s of %s",
+        team, status, "rank %d %s while rank %d waited for %s at %s%s of %s%s",
         team->world_rank[member], why, team->ctx->rank, what, mine,
-        where_text(slow, at, sizeof(at)), symm__team_name(team, name, sizeof(name)));
+        where_text(slow, at, sizeof(at)), symm__team_name(team, name, sizeof(name)),
+        symm__earlier_text(team->ctx, team->world_rank[member], earlier));
 }
 
 /* Fails the wait because a member has finalized. It may have finalized because another one died:

@@ -152,6 +152,8 @@ struct symm_ctx {
     /* the team in a rendezvous now, whose failure ends the exchange */
     symm_team *in_rendezvous;
     symm_team *teams[SYMM_MAX_TEAMS]; /* by slot; [0] is the world */
+    pthread_mutex_t earlier_lock;
+    char earlier[SYMM_EARLIER_BYTES]; /* the last failure: earlier.h */
     bool planned;                   /* atomic: a team has loaded a plan at some time */
     uint64_t record_job;            /* names the job in its ranks' records */
     struct symm_sight *sight; /* what tools see of the rank; NULL: nothing; owned */

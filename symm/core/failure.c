@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/earlier.h"
 #include "oob/packet.h"
 #include "sight/sight.h"
 #include "symm/norm.h"
@@ -80,6 +81,7 @@ static symm_status team_mark(symm_team *team, symm_status status, const char *te
     if (__atomic_exchange_n(&team->failing, 1, __ATOMIC_ACQ_REL) == 0) {
         snprintf(team->failure, sizeof(team->failure), "%s", text);
         snprintf(record->text, sizeof(record->text), "%s", text);
+        symm__earlier_keep(ctx, text);
         /* release: pairs with the acquire in symm__team_record_of, a peer's */
         __atomic_store_n(&record->state, (int32_t)status, __ATOMIC_RELEASE);
         /* release: pairs with the acquire in symm__team_failed */

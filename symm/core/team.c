@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/control_wait.h"
+#include "core/earlier.h"
 #include "sight/sight.h"
 #include "util/status.h"
 
@@ -104,8 +105,10 @@ symm_status symm__team_exchange(symm_team *team, const char *what, double timeou
     snprintf(step, sizeof(step), "%s (%s)", what,
              symm__team_name(team, name, sizeof(name)));
     status = symm__control_exchange(team->ctx, team->uid, what, &exchange, messages);
-    if (status != SYMM_OK)
+    if (status != SYMM_OK) {
+        symm__earlier_keep_last(team->ctx);
         learn_failure(team);
+    }
     return status;
 }
 

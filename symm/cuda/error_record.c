@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/captured.h"
+#include "core/earlier.h"
 #include "core/failure.h"
 #include "cuda/channel_table.h"
 #include "cuda/error_exchange.h"
@@ -181,13 +182,14 @@ static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *fa
                                symm_status status, const char *why)
 {
     char mine[SYMM_SITE_TEXT_BYTES], at[SYMM_CUDA_WHERE_BYTES], name[64],
-        whose[24] = "its", what[48] = "it";
+        whose[24] = "its", what[48] = "it", earlier[SYMM_EARLIER_TEXT_BYTES];
+    const int rank = symm__team_rank_at(team, member);
 
+    (void)symm__earlier_text(team->ctx, rank, earlier);
     symm__team_name(team, name, sizeof(name));
     if (facts->status == SYMM_OK)
-        return symm__team_fail(team, status, "rank %d %s; rank %d shares %s with it",
-                               symm__team_rank_at(team, member), why, team->ctx->rank,
-                               name);
+        return symm__team_fail(team, status, "rank %d %s; rank %d shares %s with it%s",
+                               rank, why, team->ctx->rank, name, earlier);
     if (!is_missing(facts, member) && !symm__members_none(&facts->missing))
         snprintf(whose, sizeof(whose), "rank %d's",
                  symm__team_rank_at(team, symm__members_first(&facts->missing) %
@@ -196,11 +198,10 @@ static symm_status report_gone(symm_team *team, const struct symm_cuda_facts *fa
         snprintf(what, sizeof(what), "%s units", whose);
     else if (symm__is_signal(facts))
         snprintf(what, sizeof(what), "%s signal %u", whose, facts->signal);
-    return symm__team_fail(team, status,
-                           "rank %d %s while rank %d waited for %s at %s%s of %s",
-                           symm__team_rank_at(team, member), why, team->ctx->rank, what,
-                           own_text(team, facts, mine, sizeof(mine)),
-                           symm__cuda_where_text(team, facts, at, sizeof(at)), name);
+    return symm__team_fail(
+        team, status, "rank %d %s while rank %d waited for %s at %s%s of %s%s", rank,
+        why, team->ctx->rank, what, own_text(team, facts, mine, sizeof(mine)),
+        symm__cuda_where_text(team, facts, at, sizeof(at)), name, earlier);
 }
 
 /* Whether the rank has finalized; false if it died before its teams wrote their final arrivals. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/control_wait.h"
+#include "core/earlier.h"
 #include "core/failure.h"
 #include "engine/comm_end.h"
 #include "engine/helper.h"
@@ -142,15 +143,17 @@ static symm_status making_stop(void *arg)
                      : symm__oob_lost(&making->team->ctx->oob, making->team->before,
                                       making->team->before_sequence);
     int left = making->pair ? -1 : find_ended(making, true), dead;
+    char earlier[SYMM_EARLIER_TEXT_BYTES] = "";
 
     if (status != SYMM_OK)
         return status;
     dead = find_ended(making, false);
     if (dead >= 0 || left >= 0)
         return symm__fail(SYMM_ERR_PEER_DEAD,
-                          "rank %d has %s while a communicator was made",
+                          "rank %d has %s while a communicator was made%s",
                           dead >= 0 ? dead : left,
-                          dead >= 0 ? "died or failed" : "finalized its context");
+                          dead >= 0 ? "died or failed" : "finalized its context",
+                          dead >= 0 ? "" : symm__earlier_text(ctx, left, earlier));
     for (int i = 0; i < making->count; i++) {
         int rank = making->team->world_rank[member_of(making, i)];
 

@@ -8,6 +8,7 @@
 
 #include "core/control_wait.h"
 #include "core/device_ops.h"
+#include "core/earlier.h"
 #include "core/failure.h"
 #include "engine/runtime.h"
 #include "util/clock.h"
@@ -129,6 +130,7 @@ symm_status symm__engine_left(symm_team *team, struct symm_engine_awaited *await
     const symm_ctx *ctx = team->ctx;
     const int rank = find_left(team, awaited);
     const double now = symm__now();
+    char earlier[SYMM_EARLIER_TEXT_BYTES];
     bool far;
 
     if (rank < 0)
@@ -140,9 +142,9 @@ symm_status symm__engine_left(symm_team *team, struct symm_engine_awaited *await
     far = symm__is_far(ctx, rank);
     return symm__team_fail(
         team, SYMM_ERR_PEER_DEAD,
-        "rank %d%s%s has finalized its context while rank %d waited for it in %s", rank,
-        far ? " on host " : "", far ? symm__host_of_rank(ctx, rank) : "", ctx->rank,
-        what);
+        "rank %d%s%s has finalized its context while rank %d waited for it in %s%s",
+        rank, far ? " on host " : "", far ? symm__host_of_rank(ctx, rank) : "",
+        ctx->rank, what, symm__earlier_text(ctx, rank, earlier));
 }
 
 /* A call that waits in the engine. */

@@ -22,6 +22,7 @@
 #define SYMM_SLOT_WORDS    (SYMM_MAX_TEAMS / 64)
 /* The longest sentence fits: with the longest names, a list of ranks, and all that may follow. */
 #define SYMM_RECORD_BYTES  1280
+#define SYMM_EARLIER_BYTES 304  /* of a sentence that others quote */
 #define SYMM_CONTROL_SITES 1024 /* a power of two */
 
 /* live: the liveness thread's id while it lives; the kernel sets bit 30 when it dies. */
@@ -126,7 +127,10 @@ struct symm_control {
     struct symm_record record[SYMM_MAX_TEAMS];
     struct symm_consensus agreement[SYMM_MAX_TEAMS];
     struct symm_creation creation[SYMM_CREATIONS];
-    uint8_t reserved3[12096 - SYMM_CREATIONS * sizeof(struct symm_creation)];
+    char earlier
+        [SYMM_EARLIER_BYTES]; /* what it failed with before it finalized; "": nothing */
+    uint8_t reserved3[12096 - SYMM_EARLIER_BYTES -
+                      SYMM_CREATIONS * sizeof(struct symm_creation)];
     /* Peers map what lies from here to `site` for writing, the rest for reading. */
     uint64_t consensus_word[SYMM_CONSENSUS_WORDS];
     /* From here on there is a page on CUDA only. */

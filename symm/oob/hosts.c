@@ -165,6 +165,7 @@ static symm_status fail_ended(const struct over *over, int i)
     struct symm_oob *oob = over->oob;
     int rank = exchange->members[i];
     bool left = symm__oob_left(oob, rank);
+    char earlier[SYMM_EARLIER_TEXT_BYTES];
     struct symm_relay_report report;
     symm_status lost = SYMM_OK;
 
@@ -178,8 +179,9 @@ static symm_status fail_ended(const struct over *over, int i)
     if (over->place_of[i] != over->here && !left && !symm__oob_died(oob, rank) &&
         symm__oob_reported(oob, exchange->tag, &report))
         return symm__fail_quiet(report.status, report.sentence);
-    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", rank,
-                      left ? "has finalized its context" : "died", exchange->what);
+    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s%s", rank,
+                      left ? "has finalized its context" : "died", exchange->what,
+                      symm__oob_earlier(oob, rank, earlier));
 }
 
 /* A member that will not take part. finalized: one that has finalized; else one that has died, or

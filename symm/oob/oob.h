@@ -17,6 +17,7 @@
 #define SYMM_OOB_MAX            64          /* ranks of a host */
 #define SYMM_OOB_PAST           8           /* failed exchanges that are remembered */
 #define SYMM_OOB_SENTENCE       1408        /* SYMM_ERROR_BYTES */
+#define SYMM_EARLIER_TEXT_BYTES 352         /* "; rank 2 had failed before: SENTENCE" */
 
 struct symm_oob {
     int rank, size; /* in the world */
@@ -32,7 +33,9 @@ struct symm_oob {
     bool (*alive)(void *arg, int rank);
     /* NULL, or: has this local rank finalized its context? For sentences. */
     bool (*finished)(void *arg, int rank);
-    void *alive_arg; /* of both */
+    /* NULL, or: what a rank that has finalized failed with, for the end of a sentence. */
+    const char *(*earlier)(void *arg, int rank, char text[SYMM_EARLIER_TEXT_BYTES]);
+    void *alive_arg; /* of these */
     /*
      * The last exchanges on this host that failed half-way: their late packets are thrown away,
      * and members whose queue was full get the report before anything else.
@@ -84,6 +87,9 @@ static inline uint64_t symm__oob_bit(const struct symm_oob *oob, int rank)
 bool symm__oob_left(const struct symm_oob *oob, int rank);
 /* Has the rank, of another host, died? */
 bool symm__oob_died(const struct symm_oob *oob, int rank);
+/* What the rank, if it has finalized, had failed with, for the end of a sentence; "": not known. */
+const char *symm__oob_earlier(const struct symm_oob *oob, int rank,
+                              char text[SYMM_EARLIER_TEXT_BYTES]);
 /* Tells other hosts that the team `tag` has failed. From any thread, under any lock. */
 void symm__oob_notify(struct symm_oob *oob, uint64_t tag, symm_status status,
                       const char *sentence);

@@ -51,6 +51,12 @@ bool symm__oob_left(const struct symm_oob *oob, int rank)
     return oob->finished != NULL && oob->finished(oob->alive_arg, rank);
 }
 
+const char *symm__oob_earlier(const struct symm_oob *oob, int rank,
+                              char text[SYMM_EARLIER_TEXT_BYTES])
+{
+    return oob->earlier == NULL ? "" : oob->earlier(oob->alive_arg, rank, text);
+}
+
 bool symm__oob_died(const struct symm_oob *oob, int rank)
 {
     return symm__oob_is_far(oob, rank) &&

@@ -86,6 +86,7 @@ static struct symm_oob_peer *oob_find_dead(const struct symm_oob_run *run)
 symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer *peer,
                            const char *how)
 {
+    char earlier[SYMM_EARLIER_TEXT_BYTES];
     peer->dead = true;
     if (symm__oob_left(run->oob, peer->rank)) {
         /* Asked after `finished`: the peer may have finalized because another rank died. */
@@ -94,8 +95,9 @@ symm_status symm__oob_dead(const struct symm_oob_run *run, struct symm_oob_peer 
         peer = other != NULL ? other : peer;
         peer->dead = true;
     }
-    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s", peer->rank, how,
-                      run->exchange->what);
+    return symm__fail(SYMM_ERR_PEER_DEAD, "rank %d %s during %s%s", peer->rank, how,
+                      run->exchange->what,
+                      symm__oob_earlier(run->oob, peer->rank, earlier));
 }
 
 /* A packet that is a head alone. *owed: is false once it was sent. */

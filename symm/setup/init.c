@@ -23,6 +23,7 @@
 #include "bootstrap/bootstrap.h"
 #include "core/control_wait.h"
 #include "core/device_ops.h"
+#include "core/earlier.h"
 #include "core/failure.h"
 #include "core/segments.h"
 #include "core/shared_memory.h"
@@ -371,6 +372,11 @@ static bool link_finished(void *arg, int rank)
            __atomic_load_n(&control->live, __ATOMIC_ACQUIRE) == SYMM_LIVE_FINISHED;
 }
 
+static const char *link_earlier(void *arg, int rank, char *text)
+{
+    return symm__earlier_text(arg, rank, text);
+}
+
 /*
  * The first exchange of all ranks. `mine`: the outcome of the local steps before it. *adopted:
  * the outcome of mapping the peers' pages here, which the next exchange reports.
@@ -483,6 +489,7 @@ static symm_status open_all(symm_ctx *ctx, const symm_config *config, double unt
         return status;
     ctx->oob.alive = link_alive;
     ctx->oob.finished = link_finished;
+    ctx->oob.earlier = link_earlier;
     ctx->oob.alive_arg = ctx;
     status = symm__domain_open(ctx, until - symm__now(), adopted, &adopted, &last);
     if (status != SYMM_OK)
@@ -514,6 +521,7 @@ static symm_status ctx_create(const symm_config *config, symm_ctx **ctx)
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->creations, NULL);
     pthread_mutex_init(&c->registry, NULL);
+    pthread_mutex_init(&c->earlier_lock, NULL);
     symm__notifier_open(&c->notifier);
     status = symm__ctx_life_open(c);
     if (status == SYMM_OK)
@@ -644,6 +652,8 @@ void symm_finalize(symm_ctx *ctx)
         symm__notifier_drain(&ctx->notifier);
     symm__sight_stop(ctx->sight);
     symm__record_close(ctx, forked);
+    if (!forked)
+        symm__earlier_show(ctx);
     symm__liveness_destroy(ctx->liveness);
     if (ctx->hosts <= 1)
         link_close(ctx, forked); /* over several hosts teams use it until they are freed */
@@ -674,6 +684,7 @@ void symm_finalize(symm_ctx *ctx)
     symm__places_close(ctx);
     free(ctx->hooks);
     symm__ctx_life_close(ctx, forked);
+    pthread_mutex_destroy(&ctx->earlier_lock);
     pthread_mutex_destroy(&ctx->registry);
     pthread_mutex_destroy(&ctx->creations);
     pthread_mutex_destroy(&ctx->lock);

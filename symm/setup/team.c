@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/device_ops.h"
+#include "core/earlier.h"
 #include "core/team.h"
 #include "engine/runtime.h"
 #include "memory/interop.h"
@@ -278,10 +279,12 @@ symm_status symm_team_create(symm_team *parent, const int *ranks, int n, int key
         pthread_mutex_lock(&parent->ctx->lock);
     if (status == SYMM_OK && symm__is_recorded(parent->ctx))
         symm__record_team(made, "created");
-    if (status == SYMM_OK)
+    if (status == SYMM_OK) {
         *team = made;
-    else
+    } else {
+        symm__earlier_keep_last(parent->ctx);
         symm__team_free(made);
+    }
     pthread_mutex_unlock(&parent->ctx->lock);
     if (met)
         symm__create_end(&create);

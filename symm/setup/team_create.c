@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "core/control_wait.h"
+#include "core/earlier.h"
 #include "core/failure.h"
 #include "setup/team_object.h"
 #include "util/clock.h"
@@ -291,6 +292,7 @@ static symm_status find_dead(const struct symm_create *create)
     const int *ranks = create->world_rank;
     symm_status left = SYMM_OK, death;
     const char *why = NULL, *how;
+    char earlier[SYMM_EARLIER_TEXT_BYTES] = "";
     int at = find_finished(create, &left, &why), count = create->size, dead;
 
     if (at < 0) {
@@ -305,10 +307,12 @@ static symm_status find_dead(const struct symm_create *create)
     death = symm__death_among(parent->ctx, ranks, count, &dead, &how);
     if (death == SYMM_OK && at < 0)
         return SYMM_OK;
-    return symm__fail(death == SYMM_OK ? left : death,
-                      "rank %d %s during symm_team_create of %s",
-                      death == SYMM_OK ? create->world_rank[at] : ranks[dead],
-                      death == SYMM_OK ? why : how, create->what);
+    if (death != SYMM_OK)
+        return symm__fail(death, "rank %d %s during symm_team_create of %s",
+                          ranks[dead], how, create->what);
+    return symm__fail(left, "rank %d %s during symm_team_create of %s%s",
+                      create->world_rank[at], why, create->what,
+                      symm__earlier_text(parent->ctx, create->world_rank[at], earlier));
 }
 
 /* The place of a member that is in this call, and for which `member` waits in another one; -1:

@@ -38,6 +38,7 @@
 #include <stdio.h>
 
 #include "core/control_wait.h"
+#include "core/earlier.h"
 #include "core/failure.h"
 #include "core/team.h"
 #include "record/record.h"
@@ -559,6 +560,8 @@ symm_status symm_team_shrink(symm_team *team, symm_team **survivors)
     if (status == SYMM_OK)
         status =
             team->far ? symm__shrink_hosts(team, survivors) : shrink(team, survivors);
+    if (status == SYMM_OK)
+        symm__earlier_keep(team->ctx, NULL);
     if (status == SYMM_OK && symm__is_recorded(team->ctx))
         symm__record_team(*survivors, "shrunk");
     pthread_mutex_unlock(&team->ctx->lock);
