@@ -28,6 +28,7 @@ struct rig {
     struct drive *job;
     symm_ctx *ctx;
     symm_team *world, *other; /* other: the same ranks */
+    symm_team *failed;        /* of a call that has failed; NULL: none, or of `world` */
     symm_buffer *buffer;
     int32_t *data; /* [SLOTS][COUNT] twice: in, out */
     void *stream[STREAMS];
@@ -170,6 +171,8 @@ static symm_status queue_batch(struct rig *rig, symm_team *team, symm_team *seco
             status = queue_reduce(rig, call);
         if (status == SYMM_OK)
             rig->calls++;
+        else
+            rig->failed = call->team;
     }
     return status;
 }
@@ -229,6 +232,8 @@ static symm_status await_batch(struct rig *rig)
         if (call->status == SYMM_OK)
             check_reduce(rig, call);
         failed[call->stream] |= call->status != SYMM_OK;
+        if (first == SYMM_OK && call->status != SYMM_OK)
+            rig->failed = call->team;
         if (first == SYMM_OK)
             first = call->status;
         symm_work_release(call->work);
@@ -545,6 +550,22 @@ static symm_status open_rig(struct rig *rig)
     return status;
 }
 
+/* Streams may be used again when the failure of each team on them has been returned. Calls of a team
+ * of which none has failed are queued until this rank knows of its failure. */
+static void await_failure(struct rig *rig, symm_team *team)
+{
+    const symm_call how = {
+        .size = sizeof(how), .site = "left", .stream = rig->stream[0]};
+    const double until = sim_now() + 1;
+
+    while (symm_barrier(team, &how, NULL) == SYMM_OK && sim_now() < until)
+        sim_sleep(0.002);
+    if (sim_now() >= until)
+        sim_blame(
+            &rig->job->blame,
+            "a team has not failed in which no rank waits for the one that has died");
+}
+
 /* If a call has failed, so has its team, and the next one fails at once. Survivors make a team, in
  * which calls go on. */
 static void go_on(struct rig *rig, bool called)
@@ -552,21 +573,16 @@ static void go_on(struct rig *rig, bool called)
     struct drive *job = rig->job;
     const symm_call how = {
         .size = sizeof(how), .site = "left", .stream = rig->stream[0]};
-    const double until = sim_now() + 1;
-    symm_team *next = NULL;
+    symm_team *failed = called && rig->failed ? rig->failed : rig->world, *next = NULL;
 
     if (job->fault != KILLED || job->haste)
         return;
-    if (called && CALL(job, 1, symm_barrier(rig->world, &how, NULL)) == SYMM_OK)
+    if (called && CALL(job, 1, symm_barrier(failed, &how, NULL)) == SYMM_OK)
         sim_blame(&job->blame, "a call of a team that has failed is queued");
-    /* Streams may be used again when the failure of each team on them has been returned. */
-    while (rig->other && symm_barrier(rig->other, &how, NULL) == SYMM_OK &&
-           sim_now() < until)
-        sim_sleep(0.002);
-    if (sim_now() >= until)
-        sim_blame(
-            &job->blame,
-            "a team has not failed in which no rank waits for the one that has died");
+    if (failed != rig->world)
+        await_failure(rig, rig->world);
+    if (rig->other && failed != rig->other)
+        await_failure(rig, rig->other);
     if (CALL(job, 3 * drive_allowed(job), symm_team_shrink(rig->world, &next)) !=
         SYMM_OK)
         return;
