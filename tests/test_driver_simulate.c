@@ -16,7 +16,7 @@
  *    of its driver's.
  *
  * A seed that fails prints itself. SYMM_TEST_SEED=N runs it again, alone, and prints every event
- * with SYMM_TEST_TRACE=1. SYMM_TEST_SEEDS=N: so many (130; SYMM_TEST_LONG=1: 20,000).
+ * with SYMM_TEST_TRACE=1. SYMM_TEST_SEEDS=N: so many (130; SYMM_TEST_LONG=1: 10,000).
  * SYMM_TEST_WITHOUT=class leaves out a class of faults (drive_job.c).
  */
 /* ctest: cost 10 */
@@ -69,7 +69,7 @@ static void run_child(uint64_t seed, struct sim_verdict *shared)
 
 static void seeds(void **state)
 {
-    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) ? 20000 : 130;
+    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) ? 10000 : 130;
 
     assert_int_equal(sim_seeds_run(run_child, usual, *state, true), 0);
 }
