@@ -371,6 +371,7 @@ static int body_start(symm_ctx *none, void *arg)
     status = symm_init(&config, &ctx);
     CHECK_MESSAGE(status == SYMM_ERR_PEER_DEAD || status == SYMM_ERR_TIMEOUT, "%s: %s",
                   symm_status_name(status), symm_last_error());
+    CHECK_ERROR("rank 3"); /* on the other host, too */
     return 0;
 }
 

@@ -194,6 +194,15 @@ static symm_status failed_here(symm_status status, const struct bootstrap_entry 
     return symm__fail_quiet(status, sentence);
 }
 
+/* Seconds in which the ranks of this host must meet: a little is left to tell the other hosts who
+ * is missing here. */
+static double near_seconds(const struct gathering *gathering)
+{
+    const double left = gathering->until - symm__now();
+
+    return left - (left / 10 < TELL_SECONDS ? left / 10 : TELL_SECONDS);
+}
+
 /* The bootstrap on this host, by the key and secret that all have. */
 static symm_status entries_bootstrap(const struct gathering *gathering,
                                      const uint8_t *secret, int *near_fd)
@@ -214,7 +223,8 @@ static symm_status entries_bootstrap(const struct gathering *gathering,
                    gathering->prefix, high, low, entry->place.host.id);
     fresh.key = key;
     fresh.secret = secret;
-    fresh.timeout = gathering->until - symm__now();
+    fresh.timeout =
+        world->hosts > 1 ? near_seconds(gathering) : gathering->until - symm__now();
     symm_status status = symm__bootstrap_near(&fresh, near_fd);
     if (status == SYMM_OK || fresh.size == run->size)
         return status;
@@ -234,6 +244,26 @@ static symm_status entries_world(const struct gathering *gathering)
     return status;
 }
 
+/* The ranks of this host meet, and share a listener if there are other hosts. These wait for this
+ * one: if the ranks here do not meet, the relay of the lowest one says so (world->failed). */
+static symm_status entries_meet(struct gathering *gathering, const uint8_t *secret,
+                                int *near_fd)
+{
+    struct symm_world *world = gathering->run->world;
+    const int place = world->local_of[gathering->run->rank];
+    symm_status status = entries_bootstrap(gathering, secret, near_fd);
+    if (world->hosts == 1)
+        return status;
+    status = status == SYMM_OK
+                 ? symm__world_share(world, place, near_fd, gathering->listener,
+                                     gathering->until - symm__now())
+                 : symm__world_lost(world, place, status, gathering->listener);
+    gathering->listener = -1;
+    if (status != SYMM_OK)
+        symm__seqpacket_close(near_fd, world->local_size);
+    return status;
+}
+
 /* All entries are here: sockets on this host, and the listener of its relay. */
 static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
 {
@@ -247,6 +277,7 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
     symm_status status = entries_world(gathering);
     for (int r = 0; r < run->size; r++)
         peer_fd[r] = -1;
+    memset(near_fd, -1, sizeof(near_fd));
     if (status != SYMM_OK)
         return status;
     met = gathering->root != NULL && world->local_size == gathering->local_size;
@@ -264,19 +295,13 @@ static symm_status entries_connect(struct gathering *gathering, int *peer_fd)
         memcpy(near_fd, gathering->near_fd, sizeof(near_fd));
         memset(gathering->near_fd, -1, sizeof(gathering->near_fd));
     } else {
-        status = entries_bootstrap(gathering, secret, near_fd);
+        status = entries_meet(gathering, secret, near_fd);
     }
     if (status == SYMM_OK && world->hosts > 1)
         memcpy(world->key, secret, sizeof(world->key));
     if (status == SYMM_OK && world->hosts > 1 && met) {
         world->listener = gathering->listener;
         gathering->listener = -1;
-    } else if (status == SYMM_OK && world->hosts > 1) {
-        status = symm__world_share(world, world->local_of[run->rank], near_fd,
-                                   gathering->listener, gathering->until - symm__now());
-        gathering->listener = -1;
-        if (status != SYMM_OK)
-            symm__seqpacket_close(near_fd, world->local_size);
     }
     for (int i = 0; status == SYMM_OK && i < world->local_size; i++)
         peer_fd[world->local[i]] = near_fd[i];
@@ -499,15 +524,6 @@ static symm_status order_check(const struct symm_bootstrap_run *near, int size)
                 "%d: the order must be the same",
                 i - 1, near->ranks[i - 1], i, near->ranks[i]);
     return SYMM_OK;
-}
-
-/* Seconds in which the ranks of this host must meet: a little is left to tell the other hosts who
- * is missing here. */
-static double near_seconds(const struct gathering *gathering)
-{
-    const double left = gathering->until - symm__now();
-
-    return left - (left / 10 < TELL_SECONDS ? left / 10 : TELL_SECONDS);
 }
 
 static symm_status gather_tree(struct gathering *gathering, symm_status made,

@@ -399,6 +399,19 @@ static void close_listener(int fd)
         (void)close(fd);
 }
 
+symm_status symm__world_lost(struct symm_world *world, int place, symm_status status,
+                             int listener)
+{
+    if (world->hosts == 1 || place != 0 || listener < 0) {
+        close_listener(listener);
+        return status;
+    }
+    world->failed = status;
+    symm__error_save(world->why);
+    world->listener = listener;
+    return SYMM_OK;
+}
+
 symm_status symm__world_share(struct symm_world *world, int place, const int *near_fd,
                               int mine, double timeout)
 {
@@ -412,7 +425,7 @@ symm_status symm__world_share(struct symm_world *world, int place, const int *ne
         if (status == SYMM_OK)
             world->listener = mine;
         else
-            close_listener(mine);
+            status = symm__world_lost(world, place, status, mine);
         symm__oob_messages_finish(messages, world->local_size);
         return status;
     }

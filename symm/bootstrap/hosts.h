@@ -82,8 +82,16 @@ symm_status symm__near_exchange(int place, int size, const int *ranks, const int
 symm_status symm__world_crowded(const struct symm_world *world, int size, int most,
                                 const char *more) SYMM_MUST_CHECK;
 /*
+ * This host's ranks have not met, for symm_last_error(), and the other hosts wait for them: on the
+ * lowest rank, of place 0, the world becomes one that has failed, and this returns SYMM_OK. Else
+ * `listener` (-1: none) is closed, and `status` returned.
+ */
+symm_status symm__world_lost(struct symm_world *world, int place, symm_status status,
+                             int listener) SYMM_MUST_CHECK;
+/*
  * The ranks of this host take over their lowest rank's listener; `mine` (-1: none) is closed or
- * kept. Collective among them. near_fd: [local_size], by place.
+ * kept. If that fails, the lowest rank's world has failed (symm__world_lost). Collective among
+ * them. near_fd: [local_size], by place.
  */
 symm_status symm__world_share(struct symm_world *world, int place, const int *near_fd,
                               int mine, double timeout) SYMM_MUST_CHECK;

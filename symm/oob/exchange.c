@@ -415,10 +415,11 @@ symm_status symm__exchange_local(struct symm_oob *oob,
     run.start = symm__now();
     run.until = run.start + exchange->timeout;
     run.ask_pause = OOB_ALIVE_SECONDS;
-    symm_status status = exchange_check(oob, exchange, &run.self);
-    if (status != SYMM_OK)
-        return status;
+    /* First: the sentence of this rank's failure is symm_last_error(). */
     exchange_set_part(&run);
+    symm_status status = exchange_check(oob, exchange, &run.self);
+    if (status != SYMM_OK) /* a rank that has failed may not have met the others */
+        return run.mine == SYMM_OK ? status : symm__fail_quiet(run.mine, run.sentence);
     status = exchange_begin(&run);
     if (status == SYMM_OK) {
         polls = malloc((size_t)exchange->count * sizeof(*polls));

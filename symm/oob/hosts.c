@@ -270,15 +270,16 @@ static symm_status gather_here(struct over *over)
 {
     struct symm_exchange local = *over->exchange;
     struct symm_oob_message *got = over->room->got;
+    uint32_t next = over->sequence + 1; /* also if it does not begin */
     symm_status status;
 
     local.members = over->local_rank;
     local.count = over->local_count;
-    local.next = &over->sequence;
+    local.next = &next;
     local.stop = ask_far;
     local.stop_arg = over;
     status = symm__exchange_local(over->oob, &local, got);
-    over->sequence--; /* the number under which it was made */
+    over->sequence = next - 1; /* the number under which it was made */
     for (int i = 0; i < over->local_count; i++)
         over->messages[over->local[i]] = got[i];
     memset(got, 0, (size_t)over->local_count * sizeof(*got));

@@ -178,12 +178,17 @@ static symm_status open_relay(symm_ctx *ctx, struct symm_world *world)
                                        .listener = world->listener,
                                        .key = world->key};
     int *fds, count;
+    bool met = false;
     symm_status status;
 
     if (ctx->hosts == 1)
         return SYMM_OK;
-    for (int i = 0; i < ctx->local_size; i++)
+    for (int i = 0; i < ctx->local_size; i++) {
         ctx->local_fd[i] = ctx->oob.peer_fd[ctx->local[i]];
+        met = met || ctx->local_fd[i] >= 0;
+    }
+    if (!met) /* or the relay would wait for ranks that do not know it: world->failed */
+        config.local_size = 1;
     world->listener = -1;
     status = symm__relay_open(&config, &ctx->oob.relay);
     if (status != SYMM_OK)
