@@ -142,7 +142,7 @@ static void seeds_that_found(void **state)
     static const struct {
         uint64_t seed;
         const char *without; /* the class of faults that is left out */
-    } found[] = {{2579, ""}, {16030, ""}, {2075, "cut"}, {56343, ""}};
+    } found[] = {{2579, ""}, {16030, ""}, {2075, "cut"}, {56343, ""}, {59163, ""}};
     int failed = 0;
 
     if (harness_env("SYMM_TEST_SEED", -1) >= 0)

@@ -35,6 +35,7 @@ struct shared {
     int ranks;
     unsigned first, second; /* ranks that die before the call, in it */
     unsigned late;          /* ranks that come after all others have returned */
+    bool aborts;            /* a rank that shrinks has aborted the team */
     bool opens;             /* the coordinator stops when it has made the team */
     double delay;           /* from the call of `second` to their death */
     double timeout;
@@ -263,6 +264,45 @@ static void healthy_teams_shrink(void **state)
     struct harness h = job(*state, "aabbcc", body_healthy);
 
     assert_int_equal(harness_run(&h), 0);
+}
+
+/* A rank whose call has failed on it alone aborts the team or shrinks it, while those of another
+ * host are in the next split: they do not wait for it. */
+static int body_elsewhere(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *next;
+    const int me = symm_team_rank(world);
+    const double start = harness_now();
+
+    if (me == 0 && s->aborts)
+        CHECK_OK(symm_team_abort(world, "no memory"));
+    if (me > 0) {
+        CHECK_STATUS(symm_team_split(world, 0, 0, &next), SYMM_ERR_ABORTED);
+        CHECK_ERROR(s->aborts ? "rank 0 has aborted world: no memory"
+                              : "rank 0 has gone on to symm_team_shrink of world");
+        CHECK(harness_now() - start < HARNESS_SOON);
+        atomic_fetch_add(&s->ready, 1);
+    }
+    CHECK(!s->aborts || harness_until(&s->ready, s->ranks - 1));
+    CHECK_OK(symm_team_shrink(world, &next));
+    CHECK(symm_team_size(next) == s->ranks);
+    CHECK_ZERO(check_calls(next));
+    CHECK_STATUS(symm_barrier(world, NULL, NULL),
+                 s->aborts ? SYMM_ERR_ABORTED : SYMM_OK);
+    return 0;
+}
+
+static void nobody_awaits_a_rank_that_failed(void **state)
+{
+    struct shared *s = *state;
+
+    for (int aborts = 0; aborts < 2; aborts++) {
+        struct harness h = job(s, "abb", body_elsewhere);
+
+        s->aborts = aborts;
+        assert_int_equal(harness_run(&h), 0);
+    }
 }
 
 /* ---- Deaths in the agreement ----------------------------------------------------- */
@@ -640,6 +680,7 @@ int main(void)
     struct shared *shared = harness_shared(sizeof(*shared));
     struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_teams_shrink),
+        cmocka_unit_test(nobody_awaits_a_rank_that_failed),
         cmocka_unit_test(survivors_go_on),
         cmocka_unit_test(deaths_in_the_agreement),
         cmocka_unit_test(late_ranks_are_told),

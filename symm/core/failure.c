@@ -219,11 +219,50 @@ static bool is_among(int rank, const int *ranks, int count)
     return count < 0;
 }
 
+static symm_status gone_to_shrink(const symm_team *team, int rank)
+{
+    char name[64];
+
+    return symm__fail(SYMM_ERR_ABORTED, "rank %d has gone on to symm_team_shrink of %s",
+                      rank, symm__team_name(team, name, sizeof(name)));
+}
+
+/* A look at the board of a team for ranks of other hosts that shrink it. */
+struct far_look {
+    const symm_ctx *ctx;
+    uint32_t own; /* this rank's number of calls */
+    int rank;     /* one that has come to a later one; -1: none */
+};
+
+static void look_at_cell(void *user, int rank, const void *bytes, size_t count)
+{
+    struct far_look *look = user;
+    uint32_t call;
+
+    if (count < sizeof(call) || !symm__is_far(look->ctx, rank))
+        return;
+    memcpy(&call, bytes, sizeof(call));
+    if (call > look->own && look->rank < 0)
+        look->rank = rank;
+}
+
+/* A rank of another host in a symm_team_shrink that this rank has not entered; -1: none. */
+static int far_shrinks(const symm_team *team)
+{
+    struct far_look look = {.ctx = team->ctx, .rank = -1};
+
+    if (!team->far)
+        return -1;
+    look.own = shrinks_of(team, team->ctx->rank);
+    (void)symm__relay_read(team->ctx->oob.relay, team->uid, 0, look_at_cell, &look);
+    return look.rank;
+}
+
 symm_status symm__team_gone_on(void *arg, const int *ranks, int count)
 {
     symm_team *team = arg;
     struct symm_relay_report report;
-    char name[64];
+    int far;
 
     for (int p = 0; p < team->local_size; p++) {
         const int m = team->local[p];
@@ -238,14 +277,15 @@ symm_status symm__team_gone_on(void *arg, const int *ranks, int count)
         if (status != SYMM_OK)
             return status;
         if (shrinks)
-            return symm__fail(
-                SYMM_ERR_ABORTED, "rank %d has gone on to symm_team_shrink of %s",
-                team->world_rank[m], symm__team_name(team, name, sizeof(name)));
+            return gone_to_shrink(team, team->world_rank[m]);
     }
-    if (count >= 0 || team->had_failed ||
-        !symm__oob_reported(&team->ctx->oob, team->uid, &report))
+    if (count >= 0)
         return SYMM_OK;
-    return symm__team_fail(team, report.status, "%s", report.sentence);
+    far = far_shrinks(team);
+    if ((far >= 0 || !team->had_failed) &&
+        symm__oob_reported(&team->ctx->oob, team->uid, &report))
+        return symm__team_fail(team, report.status, "%s", report.sentence);
+    return far < 0 ? SYMM_OK : gone_to_shrink(team, far);
 }
 
 symm_status symm__death_among(const symm_ctx *ctx, const int *ranks, int count, int *at,

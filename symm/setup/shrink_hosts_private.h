@@ -26,7 +26,7 @@ struct decision {
 
 /* What a rank writes to the board. The set of a coordinator's proposal follows it. */
 struct cell {
-    uint32_t call;
+    uint32_t call; /* first: symm__team_gone_on reads it, too */
     int32_t state;
     int32_t status; /* NOT_OPENED: why */
     int32_t view;   /* the coordinator that it follows */
