@@ -223,7 +223,9 @@ static void run_steps(struct job *job, symm_ctx *ctx, struct outcome *mine)
         if (status == SYMM_OK || (job->quits >> sim_rank() & 1))
             break;
         losses++;
-        if (status == SYMM_ERR_NOMEM && job->lacks >> sim_rank() & 1)
+        /* Others may not know of it. That a memfd cannot be made is the system's error. */
+        if ((status == SYMM_ERR_NOMEM || status == SYMM_ERR_SYSTEM) &&
+            job->lacks >> sim_rank() & 1)
             (void)!symm_team_abort(team, "no memory");
         next = survive(job, team, mine);
         if (team != world)

@@ -142,7 +142,8 @@ static void seeds_that_found(void **state)
     static const struct {
         uint64_t seed;
         const char *without; /* the class of faults that is left out */
-    } found[] = {{2579, ""}, {16030, ""}, {2075, "cut"}, {56343, ""}, {59163, ""}};
+    } found[] = {{2579, ""},  {16030, ""}, {2075, "cut"},
+                 {56343, ""}, {59163, ""}, {94803, ""}};
     int failed = 0;
 
     if (harness_env("SYMM_TEST_SEED", -1) >= 0)

@@ -157,6 +157,7 @@ SYMM_API symm_status symm_team_create(symm_team *parent, const int *ranks, int n
 /*
  * Makes a team of the ranks of `team` that are alive, in the order of their ranks. Every rank
  * that has seen the team fail calls it (a healthy team can be shrunk, too); no list is given.
+ * A rank whose error is its own alone calls symm_team_abort first: others may wait in a call.
  * A rank that is dead or has finalized is left out at once. A rank that is alive and does not
  * call is left out after one timeout; making the team may take another. All ranks that return
  * SYMM_OK have the same team; a rank that dies meanwhile may be a member, and then the team's
