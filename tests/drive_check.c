@@ -64,6 +64,7 @@ symm_status drive_judge(struct drive *job, const char *what, symm_status status,
 {
     const int me = sim_rank();
     const double spent = sim_now() - begun - (sim_stopped(me) - stopped);
+    char own[SYMM_ERROR_BYTES];
 
     sim_note("%s: %s in %.6f s%s%s", what, symm_status_name(status), spent,
              status == SYMM_OK ? "" : ": ", status == SYMM_OK ? "" : sentence);
@@ -76,7 +77,9 @@ symm_status drive_judge(struct drive *job, const char *what, symm_status status,
         return status;
     if (!has_happened(job))
         sim_blame(&job->blame, "%s fails without a fault: %s", what, sentence);
-    else if (me != job->culprit && !names(sentence, job->culprit) &&
+    else if (me != job->culprit &&
+             !names(job->fault == KILLED ? sim_own_words(sentence, own) : sentence,
+                    job->culprit) &&
              !strstr(sentence,
                      "has not opened the job's bootstrap")) /* it gave up before */
         sim_blame(&job->blame, "%s does not name rank %d: %s", what, job->culprit,

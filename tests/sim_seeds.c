@@ -37,6 +37,15 @@ void sim_blame(struct sim_blame *blame, const char *format, ...)
                  sim_now(), text);
 }
 
+const char *sim_own_words(const char *sentence, char text[SYMM_ERROR_BYTES])
+{
+    const char *quoted = strstr(sentence, " had failed before: ");
+
+    snprintf(text, SYMM_ERROR_BYTES, "%.*s",
+             (int)(quoted ? (size_t)(quoted - sentence) : strlen(sentence)), sentence);
+    return text;
+}
+
 void sim_verdict_job(struct sim_verdict *verdict, const struct sim_blame *blame)
 {
     const struct sim_result *result = &verdict->result;

@@ -7,6 +7,7 @@
 #define SYMM_TESTS_SIM_SEEDS_H
 
 #include "sim.h"
+#include "util/status.h"
 
 /* Of one job: in shared memory, by its process and then by the parent. */
 struct sim_verdict {
@@ -30,6 +31,9 @@ struct sim_blame {
 /* A rank's finding. */
 void sim_blame(struct sim_blame *blame, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* The sentence without what it quotes of a rank that has finalized (core/earlier.h): of a death each
+ * sentence tells in its own words. Returns text. */
+const char *sim_own_words(const char *sentence, char text[SYMM_ERROR_BYTES]);
 /* Notes what jobs of every suite must not do: the ranks' findings; a hang. */
 void sim_verdict_job(struct sim_verdict *verdict, const struct sim_blame *blame);
 /* The same of a rank that has not died: it has not ended, or leaves something behind. objects: of its

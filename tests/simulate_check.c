@@ -125,7 +125,9 @@ struct watch simulate_begin(const char *what)
 /* Does the last error name one of these ranks, or need it not? */
 static bool is_named(const struct job *job, uint64_t ranks, bool starts)
 {
-    const char *error = symm_last_error();
+    char own[SYMM_ERROR_BYTES];
+    const char *error =
+        job->stops ? symm_last_error() : sim_own_words(symm_last_error(), own);
 
     /* A rank that lacks memory in a part of the team tells that part alone. */
     return names(error, ranks) || names_host(job, error, ranks, starts) ||
@@ -160,7 +162,8 @@ symm_status simulate_judge(struct job *job, struct watch watch, const char *what
     const double spent = sim_now() - watch.start - (sim_stopped(me) - watch.stopped);
     const uint64_t bad = faulty(job);
     const bool starts = strncmp(what, "symm_init", 9) == 0;
-    const uint64_t named = starts || job->stops || job->lacks ? bad | ended(job) : bad;
+    const uint64_t named =
+        starts || (job->stops && job->hosts > 1) || job->lacks ? bad | ended(job) : bad;
 
     if (!starts && job->stops == 0 && !job->breaks && !job->sim.cut_hosts &&
         !job->lacks && !relay_died(job))

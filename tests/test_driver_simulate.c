@@ -74,6 +74,22 @@ static void seeds(void **state)
     assert_int_equal(sim_seeds_run(run_child, usual, *state, true), 0);
 }
 
+/* Jobs that have found errors, and that none of the first seeds is like. */
+static void seeds_that_found(void **state)
+{
+    static const uint64_t found[] = {
+        1374, /* a rank finalizes because of a stopped one, in a team that has not begun */
+        1795, /* calls of one team fail, and those of the world are still queued */
+    };
+    int failed = 0;
+
+    if (harness_env("SYMM_TEST_SEED", -1) >= 0)
+        return;
+    for (size_t i = 0; i < sizeof(found) / sizeof(found[0]); i++)
+        failed += !sim_seed_run(run_child, found[i], *state);
+    assert_int_equal(failed, 0);
+}
+
 static void seeds_repeat(void **state)
 {
     assert_true(sim_seeds_repeat(run_child, 10, *state));
@@ -82,8 +98,10 @@ static void seeds_repeat(void **state)
 int main(int argc, char **argv)
 {
     struct sim_verdict *shared = harness_shared(sizeof(*shared));
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(seeds, shared),
-                                       cmocka_unit_test_prestate(seeds_repeat, shared)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(seeds, shared),
+        cmocka_unit_test_prestate(seeds_that_found, shared),
+        cmocka_unit_test_prestate(seeds_repeat, shared)};
     int failed;
 
     (void)argc;
