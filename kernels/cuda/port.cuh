@@ -393,7 +393,7 @@ SYMM_DEVICE void symm_port_fence(void)
 
 SYMM_DEVICE void symm_port_relax(void) {}
 
-/* For so many cycles of the multiprocessor, or a few more. */
+/* The multiprocessor's clock in cycles, modulo 2^32. */
 SYMM_DEVICE uint32_t symm_port_clock(void)
 {
     uint32_t now;

@@ -126,7 +126,7 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
         return ok;
     }
 
-    /* What peers get of it, too. symm_row_add makes the same NaN of each NaN. */
+    /* Cleaned, as peers get it; not where only symm_row_add takes it, which makes one NaN of all. */
     SYMM_DEVICE value load(uint32_t row, uint32_t k) const
     {
         const value v = place.get(args.in, row, k);

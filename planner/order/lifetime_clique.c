@@ -6,8 +6,8 @@
  * The buffers of one track that live at one first write pairwise conflict. Such a moment is
  * chosen on each track in turn, among the buffers that conflict with all chosen on the other
  * tracks, until the set no longer grows; the search starts from several tracks. Then buffers
- * that conflict with the whole set are added, as are those that live always. Of few buffers all sets are tried, within a
- * budget.
+ * that conflict with the whole set are added, as are those that live always. Of few buffers all
+ * sets are tried, within a budget.
  */
 #include <stdlib.h>
 #include <string.h>
