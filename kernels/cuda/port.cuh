@@ -220,6 +220,11 @@ SYMM_DEVICE void symm_port_pause(uint32_t, uint32_t)
     simt_relax();
 }
 
+SYMM_DEVICE void symm_port_pause_until(uint32_t)
+{
+    simt_relax();
+}
+
 /* Whether `mine` is true in any thread of the block. Is also a __syncthreads. */
 SYMM_DEVICE bool symm_port_sync_any(bool mine)
 {
@@ -406,6 +411,13 @@ SYMM_DEVICE uint32_t symm_port_clock(void)
 SYMM_DEVICE void symm_port_pause(uint32_t begin, uint32_t cycles)
 {
     while (symm_port_clock() - begin < cycles)
+        ;
+}
+
+/* Until then on that clock, if it is not over: less than half of the clock's range ahead. */
+SYMM_DEVICE void symm_port_pause_until(uint32_t then)
+{
+    while ((int32_t)(symm_port_clock() - then) < 0)
         ;
 }
 

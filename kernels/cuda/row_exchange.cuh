@@ -140,22 +140,24 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
     /*
      * Waits for the row's packets, k of sender m at from(m, k), sums them in rank order with the
      * own ones, and gives each sum to take(k, sum, ok). Then the packets are consumed. fetch(k):
-     * loads of the caller's that are under way with the packets. acquire: as symm_packets_get.
-     * False: a wait has failed; then the values are of no use.
+     * loads of the caller's that are under way with the packets. hold(): between these loads and
+     * the first poll. acquire: as symm_packets_get. False: a wait has failed; then the values are of
+     * no use.
      */
-    template <class FROM, class FETCH, class TAKE>
+    template <class FROM, class FETCH, class HOLD, class TAKE>
     SYMM_DEVICE bool sums(uint32_t row, const FROM &from, bool acquire,
-                          const FETCH &fetch, const TAKE &take) const
+                          const FETCH &fetch, const HOLD &hold, const TAKE &take) const
     {
         if constexpr (place_type::loop)
             return one_by_one(row, from, acquire, fetch, take);
         else
-            return at_once(row, from, acquire, fetch, take);
+            return at_once(row, from, acquire, fetch, hold, take);
     }
 
-    template <class FROM, class FETCH, class TAKE>
+    template <class FROM, class FETCH, class HOLD, class TAKE>
     SYMM_DEVICE bool at_once(uint32_t row, const FROM &from, bool acquire,
-                             const FETCH &fetch, const TAKE &take) const
+                             const FETCH &fetch, const HOLD &hold,
+                             const TAKE &take) const
     {
         const uint32_t self = rank;
         const auto sender = [&](uint32_t i) { return N == 2 ? 1 - self : i % senders; };
@@ -181,6 +183,8 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
                 fetch(k + c);
                 own[c] = load(row, k + c);
             }
+            if (k == 0)
+                hold();
             if constexpr (P == 1 && SYMM_ROW_WATCHES(N, dtype))
                 ok = watch(awaited, at, sender, packet);
             else
@@ -291,6 +295,7 @@ struct symm_row_one_shot
     static constexpr int P = base::P, unrolled = base::unrolled;
     /* The first row is loaded while the counters are, where registers allow. */
     static constexpr bool soon = !place_type::loop && P * N <= 4;
+    static constexpr bool pauses = !place_type::loop && P <= 2 && N == 2;
 
     const uint32_t room;       /* packets of a sender in a slot */
     uint32_t share;            /* rows of the first round */
@@ -365,23 +370,34 @@ struct symm_row_one_shot
     }
 
     /*
-     * Before the first poll, until this rank's own packets may have reached the peer. Those of a peer
-     * that began at the same time come no sooner, and a poll that misses them takes 0.35 to 0.6 us,
-     * since it queues behind the stores. A peer that began earlier waits for this rank anyway: the
-     * call ends no later on the rank that ends last. In calls of more bytes, or of more rows than are
-     * under way at once, first rows arrive long before the last ones, and are taken meanwhile.
+     * The clock at which a thread polls for its first row, 0: at once. It is when this rank's own
+     * packets may have reached the peer. Those of a peer that began at the same time come no sooner,
+     * and a poll that misses them takes 0.35 to 0.6 us, since it queues behind the stores. A peer
+     * that began earlier waits for this rank anyway: the call ends no later on the rank that ends
+     * last. In calls of more bytes, or of more rows than are under way at once, first rows arrive
+     * long before the last ones, and are taken meanwhile.
      */
-    SYMM_DEVICE void pause(uint32_t sent) const
+    SYMM_DEVICE uint32_t first_poll(uint32_t sent) const
     {
-        const uint64_t bytes = args.norm.rows * place.bytes;
+        const uint32_t bytes = rows * place.bytes;
 
-        if (N == 2 && P <= 2 && rows <= place.step && bytes >= SYMM_PAUSE_LEAST(P) &&
-            bytes <= SYMM_PAUSE_MOST)
-            symm_port_pause(sent, SYMM_PAUSE_CYCLES(P) +
-                                      SYMM_PAUSE_KIB * (uint32_t)bytes / 1024);
+        if (!pauses || rows > place.step || bytes < SYMM_PAUSE_LEAST(P) ||
+            bytes > SYMM_PAUSE_MOST)
+            return 0;
+        return (sent + SYMM_PAUSE(P, place_type::clustered, bytes)) | 1;
     }
 
-    SYMM_DEVICE void receive(uint32_t row)
+    /* Loads that have begun go on meanwhile. */
+    SYMM_DEVICE void hold(uint32_t &until) const
+    {
+        if constexpr (pauses) {
+            if (until != 0)
+                symm_port_pause_until(until);
+            until = 0;
+        }
+    }
+
+    SYMM_DEVICE void receive(uint32_t row, uint32_t &until)
     {
         value s[P];
 
@@ -392,7 +408,7 @@ struct symm_row_one_shot
                 return from + (N == 2 ? 0 : m * room) + offset(row, k);
             },
             row == place.first && share < rows,
-            [&](uint32_t k) { epilogue.load(row, k); },
+            [&](uint32_t k) { epilogue.load(row, k); }, [&] { hold(until); },
             [&](uint32_t k, const value &sum, bool ok) {
                 s[k] = epilogue.packet(row, k, sum, ok);
             });
@@ -430,7 +446,7 @@ struct symm_row_one_shot
 
     SYMM_DEVICE void run(void)
     {
-        const uint32_t sent = begin();
+        uint32_t until = first_poll(begin());
 
         __syncthreads();
         if (!base::takes) {
@@ -440,14 +456,13 @@ struct symm_row_one_shot
             return;
         }
         epilogue.ready();
-        pause(sent);
         SYMM_NO_UNROLL
         for (uint32_t row = place.first; row < rows; row += place.step) {
             const uint32_t next = row + SYMM_ROWS_AHEAD * place.step;
 
             if (next < rows)
                 send(next, aim());
-            receive(row);
+            receive(row, until);
         }
     }
 };
@@ -545,7 +560,7 @@ struct symm_row_two_shot : symm_row_exchange<EPILOGUE, N, N == 8 ? 1 : 2> {
         round.ok = base::sums(
             row, [&](uint32_t m, uint32_t k) { return from() + offset(0, m, j, k); },
             j == place.first && share < most,
-            [&](uint32_t k) { epilogue.load(row, k); },
+            [&](uint32_t k) { epilogue.load(row, k); }, [] {},
             [&](uint32_t k, const value &sum, bool ok) {
                 const value v = symm_lamport::clean(sum);
 
