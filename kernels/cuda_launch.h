@@ -65,13 +65,14 @@ struct symm_cuda_record {
 #define SYMM_CUDA_EXIT_BARRIER  SYMM_BARRIER_EXIT
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
 #define SYMM_CUDA_REPORTED      8u /* state->reported may hold a failure: load it */
-#define SYMM_CUDA_EARLY         16u /* few threads: block 0 triggers dependents at once */
+#define SYMM_CUDA_EARLY         16u /* a small grid: block 0 triggers dependents at once */
 #define SYMM_CUDA_RELAY                                                                \
     32u /* a put after an early kernel: triggers before it waits for that kernel;
            the kernel after the put does not */
 #define SYMM_CUDA_BEFORE       64u /* args.before is set; << 8: its channel there */
 #define SYMM_CUDA_BEFORE_SHIFT 8u
 #define SYMM_EARLY_THREADS     64 /* of such a kernel for each multiprocessor, at most */
+#define SYMM_EARLY_PART        4  /* or clusters on this part of the multiprocessors */
 
 /* ---- Addresses that are known after a capture ---------------------------------------- */
 
@@ -239,6 +240,9 @@ bool symm__cuda_kernel_find(const struct symm_cuda_query *query,
 /* How often that kernel fills its scratch and waits for the others to have read it: 1, if the call
  * fits into it, or needs none; 0: no kernel does that. Pure. */
 uint64_t symm__cuda_kernel_rounds(const struct symm_cuda_query *query);
+/* Whether the next kernel of the stream may become resident while such a kernel waits for its
+ * peers (SYMM_CUDA_EARLY). */
+bool symm__cuda_shape_early(const struct symm_cuda_shape *shape, uint32_t processors);
 /* size: of the team. */
 void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, int size,
                          int processors, struct symm_cuda_kernel *kernel,

@@ -404,16 +404,20 @@ static void test_clusters(void **unused)
     static const struct {
         int size;
         uint32_t rows, hidden, blocks, cluster, threads;
-    } cases[] = {{2, 1, 1024, 1, 0, 160},    {2, 1, 2048, 2, 1, 160},
-                 {2, 1, 4096, 4, 2, 160},    {2, 4, 4096, 16, 2, 160},
-                 {2, 16, 4096, 64, 2, 160},  {2, 17, 4096, 17, 0, 544},
-                 {2, 16, 2048, 32, 1, 160},  {2, 17, 2048, 17, 0, 288},
-                 {2, 9, 2048, 18, 1, 160},   {2, 8, 8192, 32, 2, 160},
-                 {2, 29, 8192, 116, 2, 160}, {2, 30, 8192, 60, 1, 288},
-                 {2, 58, 8192, 116, 1, 288}, {2, 59, 8192, 59, 0, 544},
-                 {2, 1, 7168, 2, 1, 256},    {2, 1, 16384, 1, 0, 544},
-                 {4, 1, 4096, 2, 1, 160},    {4, 9, 2048, 9, 0, 288},
-                 {8, 8, 4096, 16, 1, 160},   {8, 8, 8192, 8, 0, 288}};
+    } cases[] = {{2, 1, 1024, 1, 0, 160},   {2, 1, 2048, 2, 1, 160},
+                 {2, 1, 4096, 4, 2, 160},   {2, 4, 4096, 16, 2, 160},
+                 {2, 13, 4096, 52, 2, 160}, {2, 14, 4096, 28, 1, 288},
+                 {2, 16, 4096, 32, 1, 288}, {2, 17, 4096, 68, 2, 160},
+                 {2, 30, 4096, 60, 1, 288}, {2, 59, 4096, 59, 0, 544},
+                 {2, 26, 2048, 52, 1, 160}, {2, 27, 2048, 27, 0, 288},
+                 {2, 18, 3072, 36, 1, 224}, {2, 19, 3072, 19, 0, 416},
+                 {2, 9, 2048, 18, 1, 160},  {2, 8, 8192, 32, 2, 160},
+                 {2, 16, 8192, 64, 2, 160}, {2, 29, 8192, 116, 2, 160},
+                 {2, 30, 8192, 60, 1, 288}, {2, 58, 8192, 116, 1, 288},
+                 {2, 59, 8192, 59, 0, 544}, {2, 1, 7168, 2, 1, 256},
+                 {2, 1, 16384, 1, 0, 544},  {4, 1, 4096, 2, 1, 160},
+                 {4, 9, 2048, 9, 0, 288},   {8, 8, 4096, 16, 1, 160},
+                 {8, 8, 8192, 8, 0, 288}};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
 
@@ -451,15 +455,32 @@ static void test_clusters(void **unused)
     }
 }
 
+static void test_early(void **unused)
+{
+    struct symm_cuda_shape shape = {.blocks = 52, .threads = 160};
+
+    (void)unused;
+    assert_true(symm__cuda_shape_early(&shape, 132)); /* few threads */
+    shape.blocks = 33;
+    shape.threads = 288;
+    assert_false(symm__cuda_shape_early(&shape, 132));
+    shape.cluster = 1;
+    assert_true(
+        symm__cuda_shape_early(&shape, 132)); /* a quarter of the multiprocessors */
+    assert_false(symm__cuda_shape_early(&shape, 128));
+    shape.blocks = 34;
+    assert_false(symm__cuda_shape_early(&shape, 132));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clusters),  cmocka_unit_test(test_find),
-        cmocka_unit_test(test_moves),     cmocka_unit_test(test_pulls),
-        cmocka_unit_test(test_exclusive), cmocka_unit_test(test_no_scratch),
-        cmocka_unit_test(test_wide),      cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_two_each),  cmocka_unit_test(test_cut_rows),
-        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_clusters),   cmocka_unit_test(test_early),
+        cmocka_unit_test(test_find),       cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_pulls),      cmocka_unit_test(test_exclusive),
+        cmocka_unit_test(test_no_scratch), cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_rows),       cmocka_unit_test(test_two_each),
+        cmocka_unit_test(test_cut_rows),   cmocka_unit_test(test_pairs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,9 +25,10 @@
 #define STREAM_LIMIT    ((uint64_t)16 << 30) /* its packets are counted in 31 bits */
 #define STREAM_STAGE    (4u << 20) /* bytes of the stage that pay for its barriers */
 #define CLUSTER_LEAST   128u       /* threads of a block of a cluster */
-/* Rows at most, if a thread has one packet, or packets of all rows where none are watched. */
-#define CLUSTER_ROWS    16u
+/* Packets of all rows at most, where none are watched. */
 #define CLUSTER_PACKETS 2048u
+/* Packets of a row at least, for clusters that begin late. */
+#define CLUSTER_WIDE    385u
 #define CLUSTER_GPCS    8          /* of a device, at most */
 #define COPY_BLOCKS     32u        /* of a put at most */
 #define COPY_PACKETS    512u       /* packets for which a put gets a block more */
@@ -368,9 +369,18 @@ static uint32_t shape_rows(const struct symm_cuda_query *query, uint64_t rows,
     return (uint32_t)groups;
 }
 
+bool symm__cuda_shape_early(const struct symm_cuda_shape *shape, uint32_t processors)
+{
+    return shape->blocks * shape->threads <= processors * SYMM_EARLY_THREADS ||
+           (shape->cluster > 0 && shape->blocks <= processors / SYMM_EARLY_PART);
+}
+
 /*
  * A row that one block has takes as long as that block's warps need to issue their instructions, so
  * up to 2^SYMM_CLUSTER_MOST blocks have its threads, each a warp at least for each scheduler.
+ * Clusters take 0.2 to 0.3 us longer to become resident. Nothing is lost if they do before the
+ * kernel in front has ended: if a thread has one packet, the largest cluster that is early is the
+ * fastest, and one that is not pays only for the widest rows. With two packets the largest one is.
  * Where an eighth of the multiprocessors is left free, the blocks of a cluster find room at any
  * time: GPCs are CLUSTER_GPCS at most, so one of them has two free multiprocessors, on which two
  * blocks each have room (one, of kernels for more ranks).
@@ -380,20 +390,27 @@ static uint32_t row_cluster(const struct symm_cuda_query *query, uint64_t rows,
 {
     const uint32_t most = SYMM_ROW_THREADS(query->size);
     const uint32_t blocks = blocks_for(query, UINT64_MAX, 1, SYMM_DEVICE_BLOCKS);
-    uint32_t cluster = 0, next = 1;
+    const bool watched = SYMM_ROW_WATCHES(query->size, query->dtype);
+    struct symm_cuda_shape shape = {.cluster = 1};
+    uint32_t early = 0, late = 0;
 
     if (!query->clusters || query->processors / 8 <= CLUSTER_GPCS ||
         symm_dtype_size(query->dtype) > 2 || packets > SYMM_CLUSTER_EACH * most)
         return 0;
-    if (packets <= most && (SYMM_ROW_WATCHES(query->size, query->dtype)
-                                ? rows > CLUSTER_ROWS
-                                : rows * packets > CLUSTER_PACKETS))
+    if (packets <= most && !watched && rows * packets > CLUSTER_PACKETS)
         return 0;
-    for (; next <= SYMM_CLUSTER_LOG2(query->size); next++)
-        if (rows << next <= blocks && width % (WARP << next) == 0 &&
-            width >> next >= CLUSTER_LEAST)
-            cluster = next;
-    return cluster;
+    for (; shape.cluster <= SYMM_CLUSTER_LOG2(query->size); shape.cluster++) {
+        if (rows << shape.cluster > blocks || width % (WARP << shape.cluster) != 0 ||
+            width >> shape.cluster < CLUSTER_LEAST)
+            continue;
+        shape.blocks = (uint32_t)rows << shape.cluster;
+        shape.threads = (width >> shape.cluster) + WARP;
+        if (symm__cuda_shape_early(&shape, (uint32_t)query->processors))
+            early = shape.cluster;
+        else if (!watched || packets >= CLUSTER_WIDE)
+            late = shape.cluster;
+    }
+    return late == 0 || (early > 0 && packets <= most) ? early : late;
 }
 
 /* In one round or two; `step` rows at a time. */

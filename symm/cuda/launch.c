@@ -242,9 +242,8 @@ static symm_status take_shape(struct symm_team_channel *channel,
         return status;
     if (blocks > 0)
         site.tag = cut_tag(site.tag, blocks);
-    entry->early =
-        entry->ask.exclusive ||
-        shape.blocks * shape.threads <= (uint32_t)ctx->processors * SYMM_EARLY_THREADS;
+    entry->early = entry->ask.exclusive ||
+                   symm__cuda_shape_early(&shape, (uint32_t)ctx->processors);
     entry->args.tag = site.tag;
     entry->function = function;
     entry->blocks = shape.blocks;
