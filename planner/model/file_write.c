@@ -13,6 +13,7 @@
 
 #include "model/program_private.h"
 #include "util/status.h"
+#include "util/text.h"
 
 #define BESIDE_ROOM   16   /* for ".new" and a number after a path */
 #define BESIDE_NUMBER 1000 /* names that are tried before EEXIST is an error */
@@ -38,30 +39,20 @@ static symm_status write_beside(const char *path, char *beside, const char *text
                                 size_t length)
 {
     struct stat is;
-    bool special = lstat(path, &is) == 0 && !S_ISREG(is.st_mode), good;
+    bool special = lstat(path, &is) == 0 && !S_ISREG(is.st_mode);
     int fd = special ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
                      : open_beside(path, beside);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    int error;
 
-    if (!file) {
-        int error = errno;
-
-        if (fd >= 0) {
-            close(fd);
-            if (!special)
-                unlink(beside);
-        }
-        return symm__fail_errno(SYMM_ERR_SYSTEM, error, "%s: cannot be created", path);
-    }
-    good = fwrite(text, 1, length, file) == length;
-    good = fclose(file) == 0 && good;
-    if (!good || (!special && rename(beside, path) != 0)) {
-        int error = errno;
-
-        if (!special)
-            unlink(beside);
+    if (fd < 0)
+        return symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s: cannot be created", path);
+    error = symm__write_all(fd, text, length);
+    if (!special)
+        error = symm__file_finish(fd, error, beside, path);
+    else if (close(fd) != 0 && error == 0)
+        error = errno;
+    if (error != 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, error, "%s: cannot be written", path);
-    }
     return SYMM_OK;
 }
 

@@ -6,8 +6,8 @@
  * one write(2), so that lines of many ranks do not mix. The file is opened for each
  * line: there is no descriptor to inherit, to leak or to lose at a fork, and a slow
  * reader never holds up a rank (the file is opened non-blocking). A reader that has
- * gone away, or the limit of a file's size, does not kill the program either: SIGPIPE and
- * SIGXFSZ of this write are discarded. errno is as before.
+ * gone away, or the limit of a file's size, does not kill the program either. errno is as
+ * before.
  *
  * The sink is the library's one piece of mutable global state. It is read without a
  * lock, so that a fork in the middle of a line leaves nothing locked in the child. A
@@ -20,12 +20,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "symm/symm.h"
@@ -105,34 +103,6 @@ static enum symm_log_level threshold(void)
     return SYMM_LOG_WARN;
 }
 
-/* write(2) whose SIGPIPE or SIGXFSZ, if it raises one, is not seen by the program. */
-static void write_quietly(int fd, const char *line, size_t length)
-{
-    const struct timespec now = {0, 0};
-    sigset_t ours, raised, before, pending;
-    ssize_t written;
-    int number;
-
-    sigemptyset(&ours);
-    sigaddset(&ours, SIGPIPE);
-    sigaddset(&ours, SIGXFSZ);
-    if (pthread_sigmask(SIG_BLOCK, &ours, &before) != 0)
-        return;
-    sigpending(&pending);
-    do {
-        written = write(fd, line, length);
-    } while (written < 0 && errno == EINTR);
-    /* One that was pending before is the program's own and stays. */
-    number = written >= 0 ? 0 : errno == EPIPE ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
-    if (number != 0 && !sigismember(&pending, number)) {
-        sigemptyset(&raised);
-        sigaddset(&raised, number);
-        while (sigtimedwait(&raised, NULL, &now) < 0 && errno == EINTR)
-            ;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 static void write_line(const char *line, size_t length)
 {
     const char *pattern = symm__option(SYMM_OPTION_LOG_FILE);
@@ -143,7 +113,7 @@ static void write_line(const char *line, size_t length)
         fd = open(path,
                   O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                   0644);
-    write_quietly(fd >= 0 ? fd : STDERR_FILENO, line, length);
+    (void)symm__write_quietly(fd >= 0 ? fd : STDERR_FILENO, line, length);
     if (fd >= 0)
         close(fd);
 }

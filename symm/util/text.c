@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 void symm__one_line(char *text)
@@ -92,19 +94,52 @@ const char *symm__size_text(uint64_t size, char *text, size_t bytes)
     return text;
 }
 
+ssize_t symm__write_quietly(int fd, const void *data, size_t bytes)
+{
+    const struct timespec now = {0, 0};
+    sigset_t ours, raised, before, pending;
+    ssize_t written;
+    int error, number;
+
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
+    error = pthread_sigmask(SIG_BLOCK, &ours, &before);
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    sigpending(&pending);
+    do {
+        written = write(fd, data, bytes);
+    } while (written < 0 && errno == EINTR);
+    error = errno;
+    /* One that was pending before is the program's own and stays. */
+    number = written >= 0 ? 0 : error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
+    if (number != 0 && !sigismember(&pending, number)) {
+        sigemptyset(&raised);
+        sigaddset(&raised, number);
+        while (sigtimedwait(&raised, NULL, &now) < 0 && errno == EINTR)
+            ;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return written;
+}
+
 int symm__write_all(int fd, const void *data, size_t bytes)
 {
     const char *at = data;
 
     while (bytes > 0) {
-        ssize_t wrote = write(fd, at, bytes);
+        ssize_t wrote = symm__write_quietly(fd, at, bytes);
 
         if (wrote == 0)
             return EIO;
-        if (wrote < 0 && errno != EINTR)
+        if (wrote < 0)
             return errno;
-        at += wrote > 0 ? wrote : 0;
-        bytes -= wrote > 0 ? (size_t)wrote : 0;
+        at += wrote;
+        bytes -= (size_t)wrote;
     }
     return 0;
 }

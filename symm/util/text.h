@@ -27,7 +27,10 @@ ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* "48 KiB", "1.5 GiB": at most four digits. Returns text. */
 const char *symm__size_text(uint64_t size, char *text, size_t bytes);
-/* Writes all of it. Returns 0 or an errno. */
+/* write(2), again after EINTR, whose SIGPIPE or SIGXFSZ the program does not see: EPIPE, or EFBIG
+ * beyond RLIMIT_FSIZE, is an error and no more. */
+ssize_t symm__write_quietly(int fd, const void *data, size_t bytes);
+/* Writes all of it, quietly. Returns 0 or an errno. */
 int symm__write_all(int fd, const void *data, size_t bytes);
 /* Ends a file that was written beside its place, so that `path` is whole or as it was: closes fd,
  * and renames the file or, after an error (an errno), removes it. Returns 0 or an errno. */
