@@ -330,6 +330,77 @@ static int unpaired(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* The ways in which one rank's first call at a site differs. */
+static const struct first {
+    symm_dtype dtype;
+    symm_op op;
+    size_t less;
+    size_t shift;      /* of `in`, elements */
+    const char *named; /* in the sentence */
+} firsts[] = {{SYMM_FLOAT32, SYMM_MAX, 0, 0, "max"},
+              {SYMM_INT32, SYMM_SUM, 0, 0, "int32"},
+              {SYMM_FLOAT32, SYMM_SUM, 1, 0, "sum of 63 float32"},
+              {SYMM_FLOAT32, SYMM_SUM, 0, 32, "`in` is"}};
+
+/* First calls of one site that differ pair no streams either: a mismatch on every rank, which shows
+ * the difference. The stream's second call is queued, and must not be taken for the first. */
+static int differs(symm_ctx *ctx, void *arg)
+{
+    const struct first same = {SYMM_FLOAT32, SYMM_SUM, 0, 0, NULL};
+    struct shared *shared = arg;
+    const struct first *wanted = &firsts[shared->seed], *mine = &same;
+    struct device_area heap;
+    symm_work *work = NULL;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, 1, SMALL));
+    CHECK_ZERO(device_area_open(&heap, s.gpu, s.team, 2 * SMALL * sizeof(float)));
+    CHECK_OK(symm_rendezvous(s.team));
+    if (s.rank == s.n - 1)
+        mine = wanted;
+    const symm_call call = {.size = sizeof(call),
+                            .site = "first",
+                            .stream = s.stream[0],
+                            .algorithm = shared->seed == 3 ? "one_shot_pull" : NULL};
+    CHECK_OK(symm_all_reduce(s.team, heap.device + mine->shift * sizeof(float),
+                             s.out.device, SMALL - mine->less, mine->dtype, mine->op,
+                             &call, &work));
+    (void)sum(&s, 0, "second");
+    CHECK_STATUS(symm_work_synchronize(work, SECONDS), SYMM_ERR_MISMATCH);
+    CHECK_ERROR("'first'");
+    CHECK_ERROR(wanted->named);
+    symm_work_release(work);
+    device_area_close(&heap);
+    stage_close(&s, 1);
+    return 0;
+}
+
+/* The same of a graph: its calls are not counted among those that the host has queued. */
+static int captured_differs(symm_ctx *ctx, void *arg)
+{
+    const size_t count = SMALL - (size_t)(symm_team_rank(symm_team_world(ctx)) == 1);
+    symm_status status;
+    void *graph;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, 2, SMALL));
+    const symm_call call = {
+        .size = sizeof(call), .site = "first", .stream = s.stream[0]};
+    CHECK_OK(perf_gpu_capture(s.gpu, s.stream[0]));
+    status = symm_all_reduce(s.team, s.in.device, s.out.device, count, SYMM_FLOAT32,
+                             SYMM_SUM, &call, NULL);
+    CHECK_OK(perf_gpu_captured(s.gpu, s.stream[0], &graph));
+    CHECK_OK(status);
+    CHECK_OK(perf_gpu_replay(s.gpu, graph, s.stream[0]));
+    CHECK_OK(symm_stream_synchronize(ctx, s.stream[0], SECONDS));
+    CHECK_STATUS(sum(&s, 1, "later"), SYMM_ERR_MISMATCH);
+    CHECK_ERROR("sum of 64 float32");
+    CHECK_ERROR("sum of 63 float32");
+    perf_gpu_graph_free(s.gpu, graph);
+    stage_close(&s, 2);
+    return 0;
+}
+
 static int run(harness_body body, int ranks, uint64_t seed)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
@@ -399,6 +470,33 @@ static void test_unpaired(void **state)
     harness_shared_free(shared, sizeof(*shared));
 }
 
+static void test_differs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++) {
+        struct shared *shared = harness_shared(sizeof(*shared));
+        const struct harness h = {.ranks = device_ranks(i == 0 ? 3 : 2),
+                                  .body = differs,
+                                  .arg = shared,
+                                  .timeout = 1};
+
+        shared->seed = i;
+        assert_int_equal(harness_run(&h), 0);
+        harness_shared_free(shared, sizeof(*shared));
+    }
+}
+
+static void test_captured_differs(void **state)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+    const struct harness h = {
+        .ranks = 2, .body = captured_differs, .arg = shared, .timeout = 1};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -408,10 +506,15 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),       cmocka_unit_test(test_in_turn),
-        cmocka_unit_test(test_at_any_time), cmocka_unit_test(test_far_ahead),
-        cmocka_unit_test(test_shuffled),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_in_turn),
+        cmocka_unit_test(test_at_any_time),
+        cmocka_unit_test(test_far_ahead),
+        cmocka_unit_test(test_shuffled),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_unpaired),
+        cmocka_unit_test(test_differs),
+        cmocka_unit_test(test_captured_differs),
     };
 
     device_suite();

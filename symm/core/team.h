@@ -94,6 +94,7 @@ struct symm_team_channel {
     bool captured;             /* the call that runs is captured by a graph */
     bool held;                 /* by a graph whose end is not reported */
     bool named;                /* by symm_call.channel */
+    bool fresh;                /* the stream has launched nothing on it yet */
     uint32_t asked;            /* grants of blocks read so far (budget.h) */
     uint32_t granted;          /* blocks of the last grant; 0: none yet */
     bool returned;             /* the last grant: the next call gets it */

@@ -132,14 +132,17 @@ uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t b
     const symm_ctx *ctx = channel->team->ctx;
     struct symm_cuda_launcher *launcher = ctx->launcher;
 
+    if (channel->fresh) {
+        /* relaxed: for sentences; symm__cuda_channel_leave follows, a release */
+        __atomic_store_n(
+            &symm__own_control(ctx)->first[channel->team->slot][channel->index], tag,
+            __ATOMIC_RELAXED);
+        channel->fresh = false;
+    }
     if (channel->captured) {
         pin_graph(launcher->driver, channel);
         return 0;
     }
-    /* relaxed: for sentences; symm__cuda_channel_leave follows, a release */
-    __atomic_store_n(
-        &symm__own_control(ctx)->queued[channel->team->slot][channel->index], tag,
-        __ATOMIC_RELAXED);
     channel->blocks = blocks;
     channel->sequence += channel->sequence == UINT32_MAX ? 2 : 1; /* 0: captured */
     return channel->sequence;
@@ -481,6 +484,7 @@ static void channel_bind(struct symm_team_channel *channel, void *stream, uint64
     channel->captured = stream && (id & CAPTURED);
     channel->key = key;
     channel->named = named;
+    channel->fresh = true;
     channel->capture = 0;
     channel->used = ++channel->team->channel_uses;
     (void)mark(channel); /* the table is locked: the key stays */

@@ -17,9 +17,9 @@
 #include "core/captured.h"
 #include "core/earlier.h"
 #include "core/failure.h"
-#include "cuda/channel_table.h"
 #include "cuda/error_exchange.h"
 #include "cuda/error_teams.h"
+#include "cuda/error_unpaired.h"
 #include "cuda/error_where.h"
 #include "cuda/launcher.h"
 #include "util/clock.h"
@@ -99,22 +99,6 @@ static void facts_read(const symm_team *team, struct symm_cuda_facts *facts)
                                 &team->cuda->timeout[facts->channel], __ATOMIC_RELAXED);
 }
 
-/* "site 'x' (all_reduce sum of 8 float32, ll_push) step 3" of the rank's tag. */
-static const char *tag_text(const symm_team *team, int member, uint32_t tag,
-                            uint32_t step, char *text, size_t bytes)
-{
-    struct symm_site site;
-
-    if (symm__cuda_site_of(team, member, tag, &site))
-        return symm__site_text(&site, step, text, bytes);
-    if (tag == 0)
-        snprintf(text, bytes, "no call yet");
-    else
-        snprintf(text, bytes, "a site that is no longer known (tag %08x) step %u", tag,
-                 step);
-    return text;
-}
-
 /* The name alone, for signals. */
 static const char *signal_site(const symm_team *team, uint32_t tag,
                                struct symm_site *site)
@@ -134,7 +118,8 @@ static const char *own_text(const symm_team *team, const struct symm_cuda_facts 
         return symm__cuda_exchange_text(facts, team->local_rank, text, bytes);
     if (symm__is_signal(facts))
         return symm__site_name_text(signal_site(team, facts->tag, &site), text, bytes);
-    return tag_text(team, team->local_rank, facts->tag, facts->counter, text, bytes);
+    return symm__cuda_tag_text(team, team->local_rank, facts->tag, facts->counter, text,
+                               bytes);
 }
 
 static const char *missing_text(const symm_team *team, const struct symm_cuda_facts *facts,
@@ -383,7 +368,8 @@ static symm_status report_mismatch(symm_team *team, const struct symm_cuda_facts
         return SYMM_OK;
     at[0].rank = symm__team_rank_at(team, member);
     if (tag)
-        (void)tag_text(team, member, tag, facts->counter, theirs, sizeof(theirs));
+        (void)symm__cuda_tag_text(team, member, tag, facts->counter, theirs,
+                                  sizeof(theirs));
     if (tag && symm__cuda_site_of(team, member, tag, &site))
         at[0].site = &site;
     if (symm__cuda_site_of(team, team->local_rank, facts->tag, &own))
@@ -422,57 +408,13 @@ static symm_status report_queued(symm_team *team, const struct symm_cuda_facts *
         symm__cuda_queue_text(team, facts, queues, sizeof(queues)));
 }
 
-/* The number of launches on a channel that a member's host has queued. */
-static uint32_t launches_of(const symm_team *team, int member, int channel)
-{
-    return (uint32_t)(__atomic_load_n(symm__channel_progress(team, member, channel),
-                                      __ATOMIC_ACQUIRE) >>
-                      32);
-}
-
-/* "; rank 1 has queued site 'x' (...) step 1 on a stream that rank 0 has not paired": calls
- * of a missing member on a channel that no stream of this rank has. "" if there are none. */
-static const char *unpaired_text(const symm_team *team, const struct symm_cuda_facts *facts,
-                                 char *text, size_t bytes)
-{
-    char site[SYMM_SITE_TEXT_BYTES];
-
-    text[0] = '\0';
-    if (symm__is_signal(facts) ||
-        team->far) /* over several hosts streams pair by order */
-        return text;
-    for (int m = 0; m < team->local_size && !text[0]; m++)
-        for (int c = 0; c < SYMM_CHANNELS && !text[0]; c++) {
-            const symm_ctx *ctx = team->ctx;
-            const uint32_t launches = launches_of(team, m, c);
-            const int rank = symm__team_rank_at(team, m);
-
-            if (m == team->local_rank || !is_missing(facts, m) ||
-                launches == launches_of(team, team->local_rank, c) ||
-                symm__channel_has_key(
-                    team, c, __atomic_load_n(&team->channel[c].key, __ATOMIC_RELAXED)))
-                continue;
-            snprintf(text, bytes,
-                     "; rank %d has queued %s on a stream that rank %d has not paired: "
-                     "streams pair by equal first calls, with arrays at equal offsets",
-                     rank,
-                     tag_text(team, m,
-                              __atomic_load_n(
-                                  &symm__near_control(ctx, rank)->queued[team->slot][c],
-                                  __ATOMIC_RELAXED),
-                              launches, site, sizeof(site)),
-                     ctx->rank);
-        }
-    return text;
-}
-
 static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts *facts)
 {
     const struct symm_cuda_members late =
         symm__members_less(&facts->missing, &facts->queued);
     char missing[96], mine[SYMM_SITE_TEXT_BYTES], at[SYMM_CUDA_WHERE_BYTES],
         last[SYMM_SITE_TEXT_BYTES], late_at[SYMM_LATE_TEXT_BYTES], queued[160],
-        queues[160], unpaired[SYMM_SITE_TEXT_BYTES + 160];
+        queues[160];
     _Static_assert(
         sizeof(missing) + sizeof(mine) + sizeof(at) + sizeof(late_at) + sizeof(queued) +
                 sizeof(queues) + 160 <=
@@ -480,6 +422,7 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
         "the longest sentence fits into a record, with its own words and the advice");
     int one = symm__members_first(&late);
     uint64_t before;
+    symm_status status;
     bool other;
 
     if (!symm__members_none(&facts->missing) && one < 0)
@@ -507,13 +450,11 @@ static symm_status report_timeout(symm_team *team, const struct symm_cuda_facts 
             missing, own_text(team, facts, mine, sizeof(mine)), facts->timeout,
             team->ctx->rank, at,
             symm__cuda_queue_text(team, facts, queues, sizeof(queues)));
-    if (unpaired_text(team, facts, unpaired, sizeof(unpaired))[0])
-        return symm__team_fail(team, SYMM_ERR_TIMEOUT,
-                               "%s did not arrive at %s within %g s; rank %d waits%s%s",
-                               missing, own_text(team, facts, mine, sizeof(mine)),
-                               facts->timeout, team->ctx->rank, at, unpaired);
-    (void)tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before, last,
-                   sizeof(last));
+    status = symm__cuda_report_unpaired(team, facts);
+    if (status != SYMM_OK)
+        return status;
+    (void)symm__cuda_tag_text(team, one, (uint32_t)(before >> 32), (uint32_t)before,
+                              last, sizeof(last));
     (void)symm__team_late_text(team, symm__team_rank_at(team, one),
                                before >> 32 ? last : NULL, &other, late_at,
                                sizeof(late_at));

@@ -5,7 +5,23 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "core/failure.h"
 #include "cuda/channel.h"
+
+const char *symm__cuda_tag_text(const symm_team *team, int member, uint32_t tag,
+                                uint32_t step, char *text, size_t bytes)
+{
+    struct symm_site site;
+
+    if (symm__cuda_site_of(team, member, tag, &site))
+        return symm__site_text(&site, step, text, bytes);
+    if (tag == 0)
+        snprintf(text, bytes, "no call yet");
+    else
+        snprintf(text, bytes, "a site that is no longer known (tag %08x) step %u", tag,
+                 step);
+    return text;
+}
 
 const char *symm__cuda_where_text(const symm_team *team,
                                   const struct symm_cuda_facts *facts, char *text,

@@ -142,7 +142,8 @@ struct symm_control {
     struct symm_site site[SYMM_CONTROL_SITES];
     /* What this rank has queued on each channel (cuda/channel.c). */
     uint64_t progress[SYMM_MAX_TEAMS][SYMM_CHANNELS];
-    uint32_t queued[SYMM_MAX_TEAMS][SYMM_CHANNELS]; /* tag of its last call there */
+    uint32_t first[SYMM_MAX_TEAMS]
+                  [SYMM_CHANNELS]; /* tag of its stream's first call there */
 };
 
 /* What is mapped: whole pages for any page size. */
