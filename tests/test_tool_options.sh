@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Each option that a tool takes, by the tables in its source (ARGS_ROW), is in its --help, or that
-# of a command, and has an entry in its man page.
+# of a command, and has an entry in its man page. The library reads no number by the program's
+# locale, whose decimal point may be a comma.
 # ctest: cost 1
 
 set -u
@@ -50,5 +51,12 @@ look symm-info symm/tools/symm-info dump trace
 look symm-top symm/tools/symm-top
 look symm-plan planner/tool plan check emit merge pack
 look symm-perf bench/perf
+
+# Tools and the programs of the build are in the C locale.
+by_locale=$(grep -rnE '\b(strto[fd]|strtold|ato[fd]|sto[fd]|stold)\(|scanf\(.*%l?[fgea]' \
+    --include='*.[ch]' --include='*.[ch]pp' "$root/symm" "$root/planner" "$root/kernels" |
+    grep -vE '/(tools|tool)/|/select/costs_source\.c:')
+[ -z "$by_locale" ] || { echo "a number by the locale (util/seconds.h): $by_locale"; failed=1; }
+
 [ "$failed" = 0 ] || exit 1
 echo "$count options are in --help and in the man pages"

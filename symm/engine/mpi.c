@@ -11,7 +11,6 @@
  */
 #include "engine/mpi.h"
 
-#include <math.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 
 #include "util/clock.h"
 #include "util/hash.h"
+#include "util/seconds.h"
 
 /* A wait yields for 2 ms, like those of host kernels (slow_wait.c): other ranks may need the core.
  * Then it sleeps between two polls, 20 us at a time: at most 1 % of such a wait. */
@@ -549,11 +549,12 @@ static double start_seconds(void)
 {
     const char *text = getenv("SYMM_INIT_TIMEOUT");
     const char *alias = getenv("SYMM_INIT_DEADLINE");
-    double seconds;
+    double seconds = START_SECONDS;
 
     text = text && *text ? text : alias;
-    seconds = text ? strtod(text, NULL) : 0;
-    return isfinite(seconds) && seconds > 0 ? seconds : START_SECONDS;
+    if (text)
+        (void)symm__seconds_read(text, &seconds);
+    return seconds;
 }
 
 /* The allgather of symm_bootstrap. It passes memory of its own to MPI (mpi.h). */

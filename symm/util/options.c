@@ -144,28 +144,10 @@ static symm_status take_seconds(enum symm_option option, const char *form,
                                 double *value)
 {
     const char *text = symm__option(option);
-    const char *c = text;
-    uint64_t whole;
-    double seconds, unit = 0.1;
 
     if (!text)
         return unset(option);
-    if (!read_digits(&c, &whole) || whole > (uint64_t)SYMM_LONGEST_SECONDS)
-        return refuse(option, text, form);
-    seconds = (double)whole;
-    if (*c == '.') {
-        for (c++; *c >= '0' && *c <= '9'; c++) {
-            seconds += unit * (*c - '0');
-            unit /= 10;
-        }
-        if (c[-1] == '.')
-            return refuse(option, text, form);
-    }
-    /* Written so that a value too small to differ from 0 is refused, too. */
-    if (*c != '\0' || !(seconds >= 1e-9) || seconds > SYMM_LONGEST_SECONDS)
-        return refuse(option, text, form);
-    *value = seconds;
-    return SYMM_OK;
+    return symm__seconds_read(text, value) ? SYMM_OK : refuse(option, text, form);
 }
 
 symm_status symm__option_seconds(enum symm_option option, double *value)

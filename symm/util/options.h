@@ -7,10 +7,7 @@
 
 #include "symm/symm.h"
 #include "util/option_table.h"
-
-/* The longest timeout of a context, by symm_config or an option: a week. Longer ones are
- * taken for a mistake. */
-#define SYMM_LONGEST_SECONDS 604800.0
+#include "util/seconds.h"
 
 /* Parsed values. A malformed one is SYMM_ERR_INVALID naming the variable that has it, value
  * and form. */

@@ -248,3 +248,29 @@ def test_record(symmrun, tmp_path, monkeypatch):
     assert ops == ["write", "all_reduce", "read"] * 3
     with symm.ThreadRanks(1) as ranks:  # without SYMM_RECORD: nothing happens
         assert ranks.run(lambda ctx: ctx.world.record_period()) == [None]
+
+
+def test_timeout_in_a_locale_with_a_comma(symmrun, tmp_path):
+    """SYMM_INIT_TIMEOUT=0.75 is three quarters of a second whatever the program's decimal point is."""
+    made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")],
+                          capture_output=True)
+    if made.returncode != 0:
+        pytest.skip("the sources of locales are not installed")
+    done = symmrun(1, """
+        import locale, os, sys, types
+        locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+        for name in list(os.environ):  # the rank's own job
+            if name.startswith("SYMM_") and name not in ("SYMM_BACKEND", "SYMM_INIT_TIMEOUT"):
+                del os.environ[name]
+        os.environ.update(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
+                          TORCHELASTIC_RUN_ID="x", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+        import symm
+        seen = []
+        sys.modules["symm._torchrun"] = types.SimpleNamespace(
+            allgather=lambda rank, size, seconds: seen.append(seconds) or (lambda block: 1 / 0))
+        try:
+            symm.init()
+        except Exception as error:
+            print(type(error).__name__, seen)
+    """, LOCPATH=str(tmp_path), SYMM_INIT_TIMEOUT="0.75")
+    assert "[0.75]" in done.stdout, done.stdout + done.stderr

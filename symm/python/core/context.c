@@ -264,8 +264,15 @@ static double init_seconds(const symm_config *config)
     double seconds = config->init_timeout;
 
     for (int i = 0; seconds == 0 && symm_option_at(i, &info) == SYMM_OK; i++)
-        if (strcmp(info.name, "SYMM_INIT_TIMEOUT") == 0)
-            return strtod(info.value ? info.value : info.fallback, NULL);
+        if (strcmp(info.name, "SYMM_INIT_TIMEOUT") == 0) {
+            /* not by strtod: the locale's decimal point may be a comma */
+            seconds = PyOS_string_to_double(info.value ? info.value : info.fallback,
+                                            NULL, NULL);
+            if (!PyErr_Occurred())
+                return seconds;
+            PyErr_Clear();
+            return 0;
+        }
     return seconds;
 }
 
