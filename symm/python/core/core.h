@@ -147,6 +147,21 @@ bool core_callback_begin(PyGILState_STATE *gil);
 void core_callback_end(PyGILState_STATE gil);
 extern core_context *core_contexts;
 
+/* ---- Waits (wait.c) ---------------------------------------------------------------------- */
+
+/* A wait for a Work or a Stream. */
+struct core_wait {
+    PyObject *object; /* borrowed */
+    symm_work *work;  /* NULL: of the stream */
+    bool in_order;    /* symm_work_wait instead of symm_work_synchronize */
+    void *stream;
+    double timeout;
+};
+
+/* Waits, and raises what the wait returns, or what a handler of a signal raises meanwhile: then the
+ * wait goes on. 0, or -1. */
+int core_wait(core_context *ctx, const struct core_wait *what);
+
 /* ---- Teams (team.c) ---------------------------------------------------------------------- */
 
 /* Takes over `handle`, unless it is the world. */

@@ -133,17 +133,15 @@ static PyObject *stream_synchronize(PyObject *self, PyObject *const *args,
     static struct core_params params = {"synchronize", 1, 0, {"timeout"}, {NULL}};
     core_stream *stream = (core_stream *)self;
     PyObject *v[CORE_NAMES];
-    PyThreadState *state;
-    symm_status status;
     double timeout = 0;
 
     if (core_args(&params, args, count, keywords, v) < 0 ||
         core_context_check(stream->ctx, "Stream.synchronize") < 0 ||
         core_seconds("synchronize", "timeout", v[0], &timeout) < 0)
         return NULL;
-    state = core_enter(stream->ctx);
-    status = symm_stream_synchronize(stream->ctx->handle, stream->handle, timeout);
-    if (core_left(stream->ctx, state, status) < 0)
+    if (core_wait(stream->ctx, &(struct core_wait){.object = self,
+                                                   .stream = stream->handle,
+                                                   .timeout = timeout}) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -167,7 +165,9 @@ static void stream_dealloc(PyObject *self)
     PyObject *kept_type, *value, *traceback;
 
     PyErr_Fetch(&kept_type, &value, &traceback);
-    if (stream->handle && stream->ctx->handle) {
+    /* The context's end takes the stream along. One that ends with the process, since a thread waits in
+     * it, must not be waited for here. */
+    if (stream->handle && stream->ctx->handle && !stream->ctx->ended) {
         PyThreadState *state = core_enter(stream->ctx);
 
         symm_stream_destroy(stream->ctx->handle, stream->handle);

@@ -52,6 +52,12 @@ static PyObject *work_wait(PyObject *self, PyObject *const *args, Py_ssize_t cou
         core_context_check(work->ctx, "Work.wait") < 0 ||
         core_stream_get("wait", v[0], NULL, &stream) < 0)
         return NULL;
+    if (work->ctx->is_host && !stream)
+        return core_wait(work->ctx, &(struct core_wait){.object = self,
+                                                        .work = work->handle,
+                                                        .in_order = true}) < 0
+                   ? NULL
+                   : Py_NewRef(Py_None);
     state = core_enter(work->ctx);
     status = symm_work_wait(work->handle, stream);
     if (core_left(work->ctx, state, status) < 0)
@@ -65,17 +71,15 @@ static PyObject *work_synchronize(PyObject *self, PyObject *const *args,
     static struct core_params params = {"synchronize", 1, 0, {"timeout"}, {NULL}};
     core_work *work = (core_work *)self;
     PyObject *v[CORE_NAMES];
-    PyThreadState *state;
-    symm_status status;
     double timeout = 0;
 
     if (core_args(&params, args, count, keywords, v) < 0 ||
         core_context_check(work->ctx, "Work.synchronize") < 0 ||
         core_seconds("synchronize", "timeout", v[0], &timeout) < 0)
         return NULL;
-    state = core_enter(work->ctx);
-    status = symm_work_synchronize(work->handle, timeout);
-    if (core_left(work->ctx, state, status) < 0)
+    if (core_wait(work->ctx, &(struct core_wait){.object = self,
+                                                 .work = work->handle,
+                                                 .timeout = timeout}) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
