@@ -81,7 +81,9 @@ double symm__cost_op(const struct symm_costs *costs, const symm_program *program
 }
 
 /* The barriers that a collective needs at least: one before it, since the data must be there, and
- * one after it if peers write, or if the rank overwrites what peers read. */
+ * one after it if peers write, or if the rank overwrites what peers read. After a one-shot pull any
+ * other op's entry barrier serves, if it comes before `in` is written again: that pull needs one of
+ * its own only where it is alone in its period (two_shot_pull has it inside). */
 static int least_barriers(const symm_program_op *op, symm_algorithm algorithm)
 {
     const struct traits traits = symm__op_traits(op, algorithm);
