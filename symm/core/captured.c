@@ -9,6 +9,7 @@
 #include "core/captured_list.h"
 #include "core/device_ops.h"
 #include "core/failure.h"
+#include "util/forked.h"
 #include "util/status.h"
 
 /* ---- The process's list ------------------------------------------------------------- */
@@ -17,6 +18,14 @@ static struct {
     pthread_mutex_t lock; /* taken before the lock of a team's calls */
     struct symm_capture *first;
 } listed = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The teams are the parent's. */
+static void forget_all(void)
+{
+    symm__lock_renew(&listed.lock);
+    listed.first = NULL;
+}
+SYMM_IN_FORKED_CHILD(forget_all)
 
 static void list_add(struct symm_capture *capture)
 {

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "util/forked.h"
 #include "util/status.h"
 
 enum { FIRST_CAPACITY = 16 };
@@ -53,6 +54,12 @@ symm_status symm__heap_init(struct symm_heap *heap, size_t begin, size_t end)
  */
 static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t freed = 1;
+
+static void renew_lock(void)
+{
+    symm__lock_renew(&changes);
+}
+SYMM_IN_FORKED_CHILD(renew_lock)
 
 /* acquire, release: a thread that reads the new number finds the block no longer live. */
 uint64_t symm__heap_freed(void)

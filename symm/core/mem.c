@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "util/forked.h"
 #include "util/status.h"
 
 struct symm_mem_hold {
@@ -18,6 +19,13 @@ struct symm_mem_hold {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static struct symm_mem_hold *holds;
 static uint64_t ids;
+
+/* Each change of the list is the store of one pointer. */
+static void renew_lock(void)
+{
+    symm__lock_renew(&lock);
+}
+SYMM_IN_FORKED_CHILD(renew_lock)
 
 symm_status symm__mem_add(const struct symm_backend_ops *ops,
                           const struct symm_mem *mem)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/team.h"
+#include "util/forked.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
@@ -27,6 +28,15 @@ static struct symm_recorder *list_first;
 static uint64_t list_serial;
 static int list_count; /* atomic: read without the lock where nothing is recorded */
 static __thread uint64_t last_serial; /* the recorder that this thread called last */
+
+/* The recorders are those of the parent's contexts. */
+static void forget_all(void)
+{
+    symm__lock_renew(&list_lock);
+    list_first = NULL;
+    list_count = 0;
+}
+SYMM_IN_FORKED_CHILD(forget_all)
 
 void symm__record_trouble(struct symm_recorder *recorder, const char *format, ...)
 {

@@ -8,9 +8,17 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "util/forked.h"
 #include "util/status.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A library that was being loaded is loaded again. */
+static void renew_lock(void)
+{
+    symm__lock_renew(&lock);
+}
+SYMM_IN_FORKED_CHILD(renew_lock)
 
 static const char *fill(const struct symm_library *library, void *handle)
 {
