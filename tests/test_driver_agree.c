@@ -375,6 +375,28 @@ static int differs(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* One call, but rank 1 names another channel, or alone names one. */
+static int other_channel(symm_ctx *ctx, void *arg)
+{
+    struct shared *shared = arg;
+    symm_work *work = NULL;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, 1, SMALL));
+    const symm_call call = {.size = sizeof(call),
+                            .stream = s.stream[0],
+                            .channel = s.rank == 1 ? 7 : (int)shared->seed};
+    CHECK_OK(symm_all_reduce(s.team, s.in.device, s.out.device, SMALL, SYMM_FLOAT32,
+                             SYMM_SUM, &call, &work));
+    CHECK_STATUS(symm_work_synchronize(work, SECONDS), SYMM_ERR_MISMATCH);
+    CHECK_ERROR("symm_call.channel is ");
+    CHECK_ERROR("7 on rank 1");
+    CHECK_ERROR(shared->seed == 9 ? "9 on rank 0" : "0 on rank 0");
+    symm_work_release(work);
+    stage_close(&s, 1);
+    return 0;
+}
+
 /* The same of a graph: its calls are not counted among those that the host has queued. */
 static int captured_differs(symm_ctx *ctx, void *arg)
 {
@@ -486,6 +508,20 @@ static void test_differs(void **state)
     }
 }
 
+static void test_other_channel(void **state)
+{
+    (void)state;
+    for (uint64_t channel = 0; channel <= 9; channel += 9) {
+        struct shared *shared = harness_shared(sizeof(*shared));
+        const struct harness h = {
+            .ranks = 2, .body = other_channel, .arg = shared, .timeout = 1};
+
+        shared->seed = channel;
+        assert_int_equal(harness_run(&h), 0);
+        harness_shared_free(shared, sizeof(*shared));
+    }
+}
+
 static void test_captured_differs(void **state)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
@@ -515,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_unpaired),
         cmocka_unit_test(test_differs),
         cmocka_unit_test(test_captured_differs),
+        cmocka_unit_test(test_other_channel),
     };
 
     device_suite();

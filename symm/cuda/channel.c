@@ -383,6 +383,11 @@ static uint64_t key_of(const symm_team *team, uint32_t tag, uint64_t k)
     return symm__cuda_mix(team->uid, (uint64_t)tag << 32 | (uint32_t)k) | 1;
 }
 
+bool symm__cuda_channel_named(const symm_team *team, int channel)
+{
+    return symm__channel_has_key(team, channel, key_of(team, 0, (uint64_t)channel + 1));
+}
+
 /* The next key of a stream that had a channel by this key, or was refused one. */
 static uint64_t key_after(uint64_t key)
 {
@@ -452,8 +457,8 @@ static symm_status busy(const symm_team *team, const void *stream, int named)
     if (named)
         return symm__fail(SYMM_ERR_BUSY,
                           "channel %d of the team is in use by another stream than %s "
-                          "of rank %d, here or on a peer; wait for its calls, or name "
-                          "another one",
+                          "of rank %d, here or on a peer; wait for its calls and try "
+                          "again, or name another one on all ranks",
                           named, symm__cuda_stream_text(stream, own, sizeof(own)),
                           team->ctx->rank);
     streams_text(team, text, sizeof(text));

@@ -54,6 +54,8 @@ const char *symm__cuda_channel_text(const struct symm_team_channel *channel, cha
 /* Counts a launch of `blocks` blocks with that tag. Its number; 0 if a graph captures it. */
 uint32_t symm__cuda_channel_launch(struct symm_team_channel *channel, uint32_t blocks,
                                    uint32_t tag);
+/* Does a stream have the channel, on any rank, that symm_call.channel named? */
+bool symm__cuda_channel_named(const symm_team *team, int channel);
 /* Where the device counts the ends of each block's launches; NULL: nowhere. */
 uint32_t *symm__cuda_channel_done(const struct symm_team_channel *channel);
 /* For the watchdog: releases channels of ended graphs, shows kernels what peers have queued. */

@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "core/failure.h"
+#include "cuda/channel.h"
 #include "cuda/channel_table.h"
 #include "cuda/error_where.h"
 
 /* A call of a member on a channel that no stream of this rank has. */
 struct unpaired {
-    int member;
+    int member, channel;
     uint32_t tag, step;
     bool known; /* site */
     struct symm_site site;
@@ -43,6 +44,7 @@ static void read_call(const symm_team *team, int member, int channel,
         symm__near_control(team->ctx, symm__team_rank_at(team, member));
 
     call->member = member;
+    call->channel = channel;
     call->tag = __atomic_load_n(&control->first[team->slot][channel], __ATOMIC_RELAXED);
     call->step = (uint32_t)(progress_of(team, team->local_rank, channel) >> 32) + 1;
     call->known = symm__cuda_site_of(team, member, call->tag, &call->site);
@@ -82,6 +84,29 @@ static bool is_mismatch(const struct unpaired *theirs, const struct symm_site *o
            strcmp(theirs->site.name, own->name) == 0;
 }
 
+/* The two make one call, and symm_call.channel differs. SYMM_OK: it does not. */
+static symm_status report_channels(symm_team *team, const struct unpaired *theirs,
+                                   int channel, const char *text)
+{
+    const int named[] = {theirs->channel, channel};
+    char which[2][32];
+
+    if (!symm__cuda_channel_named(team, theirs->channel) &&
+        !symm__cuda_channel_named(team, channel))
+        return SYMM_OK;
+    for (int i = 0; i < 2; i++)
+        if (symm__cuda_channel_named(team, named[i]))
+            snprintf(which[i], sizeof(which[i]), "%d", named[i] + 1);
+        else
+            snprintf(which[i], sizeof(which[i]), "0");
+    return symm__team_fail(team, SYMM_ERR_MISMATCH,
+                           "rank %d and rank %d are at %s, but symm_call.channel is %s "
+                           "on rank %d, %s on rank %d: all ranks must name the same",
+                           symm__team_rank_at(team, theirs->member), team->ctx->rank,
+                           text, which[0], symm__team_rank_at(team, theirs->member),
+                           which[1], team->ctx->rank);
+}
+
 symm_status symm__cuda_report_unpaired(symm_team *team,
                                        const struct symm_cuda_facts *facts)
 {
@@ -107,6 +132,9 @@ symm_status symm__cuda_report_unpaired(symm_team *team,
             &(struct symm_call_at){symm__team_rank_at(team, theirs.member),
                                    &theirs.site, text, ""},
             &(struct symm_call_at){rank, &own, mine, at});
+    if (theirs.tag == facts->tag &&
+        report_channels(team, &theirs, (int)facts->channel, mine) != SYMM_OK)
+        return SYMM_ERR_MISMATCH;
     if (symm__members_text(team, &facts->missing, missing, sizeof(missing)) == 0)
         snprintf(missing, sizeof(missing), "a peer");
     return symm__team_fail(
