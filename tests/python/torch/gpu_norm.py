@@ -166,9 +166,36 @@ def test_operator_refuses(job):
     refused(RuntimeError, "allowed: bfloat16", op, x.int(), job.name, outputs="sum")
     (n,) = op(x, job.name)
     checks.assert_norm(n, job.total(x))
+    check_devices_agree(op, job, x)
+    check_gradients(op, job, x)
+
+
+def check_devices_agree(op, job, x):
+    """With a tensor of Meta the call would go to the kernel that computes nothing."""
+    one = torch.ones(1, device="meta")
+    refused(RuntimeError, "tensors on meta and", op, x, job.name, job.ours(64).to("meta"))
+    refused(RuntimeError, "tensors on meta and", op, x, job.name, quant="tensor",
+            outputs="quant", scale=one)
+    refused(RuntimeError, "tensors on meta and", op.out, x, job.name, norm_out=x.to("meta"))
+    if not ON_CPU:
+        refused(RuntimeError, "tensors on cpu and", op, x, job.name, quant="tensor",
+                outputs="quant", scale=torch.ones(1))
+
+
+def check_gradients(op, job, x):
+    """None is left out without a word, and none is computed from what was overwritten."""
     weight = job.ours(64).requires_grad_()
     (n,) = op(x, job.name, weight)
     refused(RuntimeError, "derivative for symm::all_reduce_norm", n.sum().backward)
+    refused(RuntimeError, "weight requires grad", op.out, x, job.name, weight, norm_out=x.clone())
+    with torch.no_grad():
+        op.out(x, job.name, weight, norm_out=n.detach().clone())
+    saved = weight.float().exp()
+    op.out(x[0].float(), job.name, norm_out=saved.detach())
+    refused(RuntimeError, "modified by an inplace operation", saved.sum().backward)
+    with torch.inference_mode():
+        n = torch.empty_like(x)
+    op.out(x, job.name, norm_out=n)
 
 
 def test_traced(job):

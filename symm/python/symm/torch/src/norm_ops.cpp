@@ -8,6 +8,7 @@
 #include <ATen/core/op_registration/op_registration.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include "calls.hpp"
@@ -92,6 +93,17 @@ const void *take_input(const OptionalTensor &tensor, const at::Tensor &input, in
     return held->data_ptr();
 }
 
+// A kernel is chosen by one of the tensors alone: with one of Meta, by that.
+void check_devices(
+    const at::Tensor &input,
+    std::initializer_list<std::reference_wrapper<const OptionalTensor>> others)
+{
+    for (const OptionalTensor &other : others)
+        TORCH_CHECK(!other || other->device() == input.device(),
+                    "symm: all_reduce_norm: tensors on ", other->device(), " and on ",
+                    input.device());
+}
+
 // Where the scales are: rows x groups row by row, or its transpose, which a tensor of rows x groups
 // with strides (1, rows) is too.
 at::Tensor scale_memory(const at::Tensor &scale, const symm_norm &norm)
@@ -138,6 +150,8 @@ void run(const Arguments &a, const Outputs &out)
 {
     symm_norm norm = describe(a);
     const at::Tensor in = dense(a.input);
+
+    check_devices(in, {a.scale, out.scale});
     const at::ScalarType type = in.scalar_type();
     const int64_t row = in.size(-1);
     at::Tensor weight, residual, bias, scale;
@@ -249,16 +263,15 @@ std::vector<at::Tensor> all_reduce_norm(const at::Tensor &input, std::string gro
     return made;
 }
 
-std::vector<at::Tensor> all_reduce_norm_meta(const at::Tensor &input, std::string /* group */,
-                                             const OptionalTensor & /* weight */, double /* eps */,
-                                             const OptionalTensor & /* residual */,
-                                             const OptionalTensor & /* bias */,
-                                             double /* weight_offset */, std::string outputs,
-                                             std::string quant, const OptionalTensor & /* scale */,
-                                             bool /* round_partial */, bool /* constant */)
+std::vector<at::Tensor> all_reduce_norm_meta(
+    const at::Tensor &input, std::string /* group */, const OptionalTensor &weight,
+    double /* eps */, const OptionalTensor &residual, const OptionalTensor &bias,
+    double /* weight_offset */, std::string outputs, std::string quant,
+    const OptionalTensor &scale, bool /* round_partial */, bool /* constant */)
 {
     Outputs out;
 
+    check_devices(input, {weight, residual, bias, scale});
     return make_outputs(input, outputs, quant_of(quant), &out);
 }
 
@@ -275,12 +288,45 @@ void all_reduce_norm_out(const at::Tensor &input, std::string group, const Optio
     run(a, {sum_out, residual_out, norm_out, quant_out, scale_out});
 }
 
-void all_reduce_norm_out_meta(const at::Tensor &, std::string, const OptionalTensor &, double,
-                              const OptionalTensor &, const OptionalTensor &, double, std::string,
-                              const OptionalTensor &, bool, bool, const OptionalTensor &,
-                              const OptionalTensor &, const OptionalTensor &,
-                              const OptionalTensor &, const OptionalTensor &)
+void all_reduce_norm_out_meta(
+    const at::Tensor &input, std::string, const OptionalTensor &weight, double,
+    const OptionalTensor &residual, const OptionalTensor &bias, double, std::string,
+    const OptionalTensor &scale, bool, bool, const OptionalTensor &sum_out,
+    const OptionalTensor &residual_out, const OptionalTensor &norm_out,
+    const OptionalTensor &quant_out, const OptionalTensor &scale_out)
 {
+    check_devices(input, {weight, residual, bias, scale, sum_out, residual_out,
+                          norm_out, quant_out, scale_out});
+}
+
+// The outputs that are written get no history, so gradients that a caller waits for would be left
+// out without a word: as torch's own out= functions do, it refuses arguments that record them. What
+// is written may have been saved for a backward pass, which sees that by the version.
+void all_reduce_norm_out_autograd(const c10::OperatorHandle &op,
+                                  c10::DispatchKeySet keys, torch::jit::Stack *stack)
+{
+    const std::vector<c10::Argument> &arguments = op.schema().arguments();
+    std::vector<at::Tensor> written;
+
+    for (size_t i = 0; i < arguments.size(); i++) {
+        const c10::IValue &value = (*stack)[stack->size() - arguments.size() + i];
+        const c10::AliasInfo *alias = arguments[i].alias_info();
+
+        if (!value.isTensor())
+            continue;
+        TORCH_CHECK(!at::GradMode::is_enabled() || !value.toTensor().requires_grad(),
+                    "symm: all_reduce_norm.out has no derivative, but ",
+                    arguments[i].name(), " requires grad: call it in torch.no_grad()");
+        if (alias && alias->isWrite() && !value.toTensor().is_inference())
+            written.push_back(value.toTensor());
+    }
+    {
+        const at::AutoDispatchBelowADInplaceOrView guard;
+
+        op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    }
+    for (const at::Tensor &tensor : written)
+        torch::autograd::impl::bump_version(tensor);
 }
 
 // ---- Registration -----------------------------------------------------------------------
@@ -311,9 +357,11 @@ void register_norm_ops()
         library->def(functional_schema, {at::Tag::pt2_compliant_tag});
         library->def(out_schema, {at::Tag::pt2_compliant_tag});
         // Else a backward pass goes on without the gradients of what the call was given.
-        for (const char *name : {"all_reduce_norm", "all_reduce_norm.out"})
-            library->impl(name, c10::DispatchKey::Autograd,
-                          torch::autograd::autogradNotImplementedFallback());
+        library->impl("all_reduce_norm", c10::DispatchKey::Autograd,
+                      torch::autograd::autogradNotImplementedFallback());
+        library->impl(
+            "all_reduce_norm.out", c10::DispatchKey::Autograd,
+            torch::CppFunction::makeFromBoxedFunction<&all_reduce_norm_out_autograd>());
         for (const c10::DispatchKey key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
             library->impl("all_reduce_norm", torch::dispatch(key, TORCH_FN(all_reduce_norm)));
             library->impl("all_reduce_norm.out",
