@@ -329,8 +329,21 @@ def test_fused(job):
                 torch._dynamo.mark_dynamic(tensor, 0)
             assert_alike(changing(*arguments), function(*arguments), BF16)
         assert sum(fusion.counts.values()) == 1, (fusion.counts, fusion.left)
+    check_sizes_of_data(job, fusion)
     fusion.close()
     fusion.close()
+
+
+def check_sizes_of_data(job, fusion):
+    """Shapes that no comparison may ask for."""
+    which = torch.tensor([1, 0, 1, 1, 0], device=job.device)
+    x, weight = job.mine(5, 128), job.ours(128)
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        for function, is_fused in graphs.of_data().items():
+            fusion.counts.clear(), fusion.left.clear()
+            got = compiled(fusion, function)(x, weight, which)
+            assert_alike(got, function(x, weight, which), BF16)
+            assert bool(fusion.counts) == is_fused, (function.__name__, fusion.left)
 
 
 def by_hand(fusion, results, *arguments):

@@ -79,7 +79,13 @@ def fused():
         r = reduced(x) + residual
         return llama(r, weight), r
 
-    return {pre_norm: "residual,norm", everything: "sum,residual,norm,quant",
+    def weight_last(x, residual, weight, bias, scale):
+        wide = (reduced(x) + residual).float()
+        n = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return n.to(x.dtype) * torch.exp(weight), wide.sum()
+
+    return {weight_last: "residual,norm",
+            pre_norm: "residual,norm", everything: "sum,residual,norm,quant",
             only_quantised: "quant", biased: "norm", gemma: "norm", viewed: "sum,norm",
             wide_too: "residual,norm", two_layers: "residual,norm", dynamic_scale: "norm",
             not_clamped: "norm", llama_norm: "residual,norm"}
@@ -149,6 +155,17 @@ def left(other):
         wide = (reduced(x) + residual).float()
         return (wide * torch.rsqrt(wide.pow(4).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
 
+    def columns_first(x, residual, weight, bias, scale):
+        r = residual.permute(2, 0, 1).contiguous().permute(1, 2, 0) + reduced(x)
+        return normalised(r.float()).to(x.dtype)
+
+    def large_eps(x, residual, weight, bias, scale):
+        return normalised((reduced(x) + residual).float(), eps=1e39).to(x.dtype)
+
+    def large_offset(x, residual, weight, bias, scale):
+        n = normalised((reduced(x) + residual).float()) * (1e39 + weight.float())
+        return n.to(x.dtype).clamp(-1, 1)
+
     none = "no norm of it was found"
     rounded = "a norm that is used before it is rounded"
     dimensions = "a norm over other dimensions than the last"
@@ -159,4 +176,23 @@ def left(other):
             not_rounded: none, scaled_sum: none, bias_last: none,
             bias_used: "the sum with the bias, which is used elsewhere",
             factor_used: "a norm whose factor is used otherwise", wide_norm: rounded,
-            wide_weight: rounded, no_norm: none, other_power: none}
+            wide_weight: rounded, no_norm: none, other_power: none,
+            columns_first: "a result that is not contiguous", large_eps: "the eps 1e+39",
+            large_offset: rounded}
+
+
+def of_data():
+    """Functions of (x, weight, the rows that are taken), of shapes that come from data."""
+    def rows(x, weight, which):
+        return rms(reduced(x[which.nonzero().squeeze(-1)]), weight)
+
+    def gated(x, weight, which):
+        x = x[which.nonzero().squeeze(-1)]
+        n = rms(reduced(x), weight)
+        return n * x, n.float() / (x.float() + 9)
+
+    def flat(x, weight, which):
+        x = x[which.nonzero().squeeze(-1)]
+        return rms(reduced(x.view(-1)).view(-1, weight.shape[0]), weight)
+
+    return {rows: True, gated: True, flat: False}

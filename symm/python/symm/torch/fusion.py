@@ -28,8 +28,8 @@ from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_file
 
 from . import build, match
 from .match import (
-    DTYPES, REDUCES, Norm, Rows, calls, dtype_of, norms, quantised, reduce_of, rows_of, same_shape,
-    shape_of,
+    DTYPES, REDUCES, Norm, Rows, calls, dtype_of, is_dense, norms, quantised, reduce_of, rows_of,
+    same_shape, shape_of,
 )
 
 __all__ = ["NormFusion", "install"]
@@ -135,6 +135,9 @@ class NormFusion:
         for name, result in zip(outputs, results):
             for node in wanted[name]:
                 self._replace(graph, node, result)
+        for node in norm.kept:  # the call may be behind it
+            if node.users:
+                node.args[0].append(node)
         for node in dict.fromkeys([*quant, *norm.nodes, *norm.kept, *rows.nodes]):
             if not node.users:
                 graph.erase_node(node)
@@ -166,6 +169,8 @@ class NormFusion:
     def _check_shapes(rows: Rows, wanted: dict[str, list[fx.Node]]) -> None:
         shape = shape_of(rows.input)
         for node in (node for nodes in wanted.values() for node in nodes):
+            if not is_dense(node):
+                raise _Left("a result that is not contiguous")
             if not same_shape(shape_of(node), shape) and any(
                     not isinstance(n, int) for n in shape_of(node)):
                 raise _Left("views of a shape that is not static")

@@ -19,6 +19,7 @@ _ADDS = (_aten.add.Tensor, _aten.add.Scalar)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _MAX_HIDDEN = 16384
 _LARGEST = 448.0  # of float8_e4m3fn
+_LARGEST_FLOAT = torch.finfo(torch.float32).max
 REDUCES = (_functional.all_reduce.default, torch.ops.symm_mem.one_shot_all_reduce.default)
 
 
@@ -38,10 +39,25 @@ def shape_of(node: fx.Node) -> list[Any]:
 
 
 def same_shape(a: list[Any], b: list[Any]) -> bool:
-    """Equal for sure: numbers, or the same symbols."""
+    """Equal for sure: numbers, or the same symbols. Symbols are not compared by ==, which makes
+    a guard, and raises where the size comes from data."""
     return len(a) == len(b) and all(
         x == y if isinstance(x, int) and isinstance(y, int) else str(x) == str(y)
         for x, y in zip(a, b))
+
+
+def _ones(shape: list[Any]) -> bool:
+    return same_shape(shape, [1] * len(shape))
+
+
+def is_dense(node: fx.Node) -> bool:
+    """Whether a node's tensor is contiguous for sure."""
+    shape, expected = shape_of(node), 1
+    for length, stride in zip(reversed(shape), reversed(node.meta["val"].stride())):
+        if not same_shape([length], [1]) and not same_shape([stride], [expected]):
+            return False
+        expected = expected * length
+    return True
 
 
 def _source(node: Any, dtype: Any) -> Any:
@@ -66,7 +82,7 @@ def _same(a: Any, b: Any) -> bool:
 def _unview(node: Any, hidden: int) -> tuple[Any, list[Any]]:
     """What a node is a view of, with the same last dimension, and the nodes from it to that."""
     path = [node]
-    while calls(node, *_VIEWS) and shape_of(node.args[0])[-1:] == [hidden]:
+    while calls(node, *_VIEWS) and same_shape(shape_of(node.args[0])[-1:], [hidden]):
         node = node.args[0]
         path.append(node)
     return node, path
@@ -94,7 +110,7 @@ def _is_row(node: Any, hidden: int) -> bool:
     if not isinstance(node, fx.Node) or "val" not in node.meta:
         return False
     shape = shape_of(node)
-    return bool(shape) and shape[-1] == hidden and all(n == 1 for n in shape[:-1])
+    return same_shape(shape[-1:], [hidden]) and _ones(shape[:-1])
 
 
 # ---- From the all_reduce to the rows that are normalised --------------------------------------
@@ -237,6 +253,8 @@ def _factor(node: Any, hidden: int, dtype: Any) -> tuple[Any, float] | None:
             if _number(constant):
                 offset, node = float(constant), other
                 break
+    if not abs(offset) <= _LARGEST_FLOAT:
+        return None
     source = _source(node, torch.float32)
     if source is not None and dtype_of(source) == dtype:
         node = source
@@ -287,7 +305,7 @@ def norms(graph: fx.Graph, exact: bool) -> Iterator[Norm]:
             norm.objection = "a norm over other dimensions than the last"
         elif not isinstance(shape[-1], int) or not 1 <= shape[-1] <= _MAX_HIDDEN:
             norm.objection = f"rows of {shape[-1]} columns"
-        elif not norm.eps >= 0:
+        elif not 0 <= norm.eps <= _LARGEST_FLOAT:
             norm.objection = f"the eps {norm.eps}"
         elif not norm.objection and calls(node, _aten.rsqrt.default):
             _take_weight(norm, shape[-1], dtype, exact)
@@ -325,7 +343,8 @@ def quantised(n: fx.Node) -> tuple[Any, list[fx.Node]]:
             elif calls(divided, _aten.mul.Tensor):
                 scale = next((b.args[0] for a, b in _pairs(divided)
                               if a is wide and calls(b, _aten.reciprocal.default)), None)
-            if dtype_of(scale) != torch.float32 or any(length != 1 for length in shape_of(scale)):
+            if (dtype_of(scale) != torch.float32 or not _ones(shape_of(scale))
+                    or scale.meta["val"].device != wide.meta["val"].device):
                 continue
             node, nodes = _sole_user(divided), [divided]
             while node is not None and _source(node, torch.float8_e4m3fn) is None:
