@@ -79,12 +79,17 @@ def fused():
         r = reduced(x) + residual
         return llama(r, weight), r
 
+    def in_place(x, residual, weight, bias, scale):  # of torch.distributed.all_reduce
+        y = x * 2
+        y.copy_(reduced(y))
+        return rms(y + residual, weight), y
+
     def weight_last(x, residual, weight, bias, scale):
         wide = (reduced(x) + residual).float()
         n = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
         return n.to(x.dtype) * torch.exp(weight), wide.sum()
 
-    return {weight_last: "residual,norm",
+    return {in_place: "sum,norm", weight_last: "residual,norm",
             pre_norm: "residual,norm", everything: "sum,residual,norm,quant",
             only_quantised: "quant", biased: "norm", gemma: "norm", viewed: "sum,norm",
             wide_too: "residual,norm", two_layers: "residual,norm", dynamic_scale: "norm",

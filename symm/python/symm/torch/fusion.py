@@ -5,7 +5,8 @@ of libsymm of them: torch.ops.symm.all_reduce_norm.
 symm.torch.fuse_norm() turns it on. The pass works on graphs of ATen operators before Inductor's
 own passes, since these drop roundings. What it takes, with T bfloat16, float16 or float32:
 
-    s = wait_tensor(_c10d_functional.all_reduce(x, "sum", group)), or symm_mem.one_shot_all_reduce
+    s = wait_tensor(_c10d_functional.all_reduce(x, "sum", group)), or symm_mem.one_shot_all_reduce;
+        or a copy of it, which torch.distributed.all_reduce makes
     b = s + bias, r = b + residual     each may be absent; in T; views between them are followed
     n = r * rsqrt(mean(r * r) + eps)   in float32, over the last dimension; or aten._fused_rms_norm
     n = T(n * (constant + weight)), T(n * weight), T(n), or T(n) * weight unless `exact`

@@ -80,12 +80,24 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _unview(node: Any, hidden: int) -> tuple[Any, list[Any]]:
-    """What a node is a view of, with the same last dimension, and the nodes from it to that."""
+    """What a node is a view of, with the same last dimension, or was copied from, and the nodes
+    from it to that. The in-place all_reduce of torch.distributed is one, and then a copy."""
     path = [node]
-    while calls(node, *_VIEWS) and same_shape(shape_of(node.args[0])[-1:], [hidden]):
-        node = node.args[0]
+    while True:
+        if calls(node, *_VIEWS) and same_shape(shape_of(node.args[0])[-1:], [hidden]):
+            node = node.args[0]
+        elif calls(node, _aten.copy.default) and _is_like(node.args[1], node):
+            node = node.args[1]
+        else:
+            return node, path
         path.append(node)
-    return node, path
+
+
+def _is_like(a: Any, b: fx.Node) -> bool:
+    """Tensors of one dtype, device and shape."""
+    return (isinstance(a, fx.Node) and dtype_of(a) is not None and dtype_of(a) == dtype_of(b)
+            and a.meta["val"].device == b.meta["val"].device
+            and same_shape(shape_of(a), shape_of(b)))
 
 
 def _sole_user(node: fx.Node) -> Any:
