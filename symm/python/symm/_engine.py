@@ -187,7 +187,14 @@ class Engine:
             counters.add("captured", nbytes)
 
     def all_reduce(self, x: Any, out: Any, counters: Counters | None = None) -> None:
-        """out = the sum of x; both dense, with the same strides. counters: None: the engine's."""
+        """out = the sum of x; both without gaps and of the same strides, else ValueError. counters:
+        None: the engine's."""
+        if not (x.is_contiguous() and out.is_contiguous()):
+            if not _has_no_gaps(x) or out.shape != x.shape or out.stride() != x.stride():
+                raise ValueError(
+                    f"symm: all_reduce(): a tensor of shape {tuple(x.shape)} with strides "
+                    f"{x.stride()} to one of shape {tuple(out.shape)} with {out.stride()}: the "
+                    "same are needed, without gaps")
         self.team.all_reduce(
             _flat(x), _flat(out), "sum", numerics="rank_order", site=self._sites["all_reduce"]
         )
@@ -308,8 +315,11 @@ def _is_dense(x: Any) -> bool:
     if x.is_contiguous():
         return True
     tail = x.untyped_storage().nbytes() - x.storage_offset() * x.element_size()
-    if tail != x.nbytes:
-        return False
+    return bool(tail == x.nbytes) and _has_no_gaps(x)
+
+
+def _has_no_gaps(x: Any) -> bool:
+    """Whether x's elements follow each other in memory, in some order."""
     expected = 1
     for stride, length in sorted(zip(x.stride(), x.shape)):
         if length != 1:
@@ -401,7 +411,8 @@ class Communicator:
         In rank order in float32, rounded once: the same bits on all ranks. On torch's current
         stream; CPU tensors: complete on return. `registered` is not needed: libsymm finds out
         by itself whether memory is symmetric. Raises symm.Error with libsymm's sentence
-        (symm.PeerDead, symm.Timeout, symm.Mismatch), ValueError if out is not like inp.
+        (symm.PeerDead, symm.Timeout, symm.Mismatch), ValueError if inp has gaps between its
+        elements, or out is not like it.
         """
         import torch
 

@@ -488,6 +488,7 @@ def test_flashinfer(job):
     after = symm.flashinfer.counters()
     assert after["all_reduce_norm"][0] - before["all_reduce_norm"][0] == calls + (job.size > 2)
     assert after["all_reduce"][0] - before["all_reduce"][0] == 2 - (job.size > 2)
+    flashinfer_strides(job, workspace, x)
     flashinfer_layouts(job, workspace, x, gamma)
     flashinfer_passes_on(job, workspace, x, gamma)
 
@@ -499,6 +500,15 @@ def checks_norm(job, r, gamma, n):
             r if job.rank == 0 else torch.zeros_like(r), job.name, gamma, 1e-5, weight_offset=1)
     checks.assert_norm(n, r, gamma, 1e-5, 1.0)
     return n
+
+
+def flashinfer_strides(job, workspace, x):
+    """The sum of columns that follow each other; of others nothing."""
+    fusion, want = symm.flashinfer.allreduce_fusion, job.total(x)
+    assert torch.equal(fusion(x.t(), workspace, 0, fp32_acc=True), want.t())
+    refused(ValueError, "without gaps", fusion, x[:, :256], workspace, 0, fp32_acc=True)
+    refused(ValueError, "without gaps", fusion, x.t(), workspace, 0, fp32_acc=True,
+            output=torch.empty_like(x).view(x.t().shape))
 
 
 def flashinfer_layouts(job, workspace, x, gamma):
