@@ -305,8 +305,8 @@ static int body_all_teams(symm_ctx *ctx, void *arg)
     CHECK_ZERO(meet(&s));
     perf_gpu_graph_free(s.gpu, graphs[0]);
     symm_team_destroy(teams[0]);
-    if (s.rank == 0)
-        CHECK_OK(symm_capture_release(s.in, CAPTURED_AREA));
+    if (s.rank == 0) /* up to the last address */
+        CHECK_OK(symm_capture_release(s.in, SIZE_MAX));
     CHECK_OK(perf_gpu_replay(s.gpu, graphs[1], s.stream));
     if (symm_stream_synchronize(ctx, s.stream, CAPTURED_SECONDS) != SYMM_OK)
         CHECK_ERROR("but rank 0 has released [");

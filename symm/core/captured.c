@@ -269,10 +269,12 @@ symm_status symm__captured_release(symm_team *team, const void *ptr, size_t byte
 {
     /* acquire: pairs with the release in symm__captured_begin */
     struct symm_capture *capture = __atomic_load_n(&team->capture, __ATOMIC_ACQUIRE);
+    const size_t most = UINTPTR_MAX - (uintptr_t)ptr; /* else the end is before ptr */
     symm_status status = SYMM_OK;
 
     if (!capture || bytes == 0)
         return SYMM_OK;
+    bytes = bytes < most ? bytes : most;
     pthread_mutex_lock(&capture->lock);
     if (is_used(capture, ptr, bytes))
         status = release(team, ptr, bytes);
