@@ -24,9 +24,9 @@
  *    failed team can still be split, if its ranks are alive; if not, symm_team_shrink makes one
  *    of the survivors. A manifest that differs at a rendezvous leaves the team as it was, and so
  *    does a split that fails.
- *  - "collective" means: every rank of the team makes the call, in the same order. Splits and
- *    rendezvous are made in one order over all teams of a context; symm_team_create says what
- *    order it needs.
+ *  - "collective" means: every rank of the team makes the call, in the same order. Splits,
+ *    rendezvous and ends of captures are made in one order over all teams of a context;
+ *    symm_team_create says what order it needs.
  *  - One context may be used by several threads, each with a stream of its own. The NULL
  *    stream is one ordered stream of the context, as CUDA's legacy default stream is: two
  *    calls on it at the same time from two threads are refused with SYMM_ERR_BUSY. On CUDA
