@@ -527,10 +527,11 @@ static symm_buffer *symmetric(struct rank *r, size_t bytes, uint64_t id, void **
 
 static void open_rank(struct rank *r)
 {
+    const symm_config config = {.size = sizeof(config), .backend = "cuda"};
     const size_t bytes = CALLS * ARRAYS * (4 * r->options.most + 2 * ROOM);
     void *at = NULL;
 
-    ok(r, symm_init(NULL, &r->ctx), "symm_init");
+    ok(r, symm_init(&config, &r->ctx), "symm_init");
     r->team = symm_team_world(r->ctx);
     r->me = symm_team_rank(r->team);
     r->n = symm_team_size(r->team);

@@ -356,9 +356,10 @@ static void open_workspace(struct job *job)
 
 static void open_job(struct job *job)
 {
+    const symm_config config = {.size = sizeof(config), .backend = "cuda"};
     const float scale = SCALE;
 
-    ok(job, symm_init(NULL, &job->ctx), "symm_init");
+    ok(job, symm_init(&config, &job->ctx), "symm_init");
     job->team = symm_team_world(job->ctx);
     job->rank = symm_team_rank(job->team);
     job->ranks = symm_team_size(job->team);
