@@ -21,7 +21,7 @@ All graphs take turns, in one order and in the other. Figures: the slowest rank'
 of -n replays, each after a barrier, in microseconds. Multicast stays off. With one rank nothing
 is sent: `fused` is then a copy and the kernel of the norm, `nccl` and `torch` are left out. The
 package symm must be importable (PYTHONPATH=build/python). Exit status 1: a result was wrong, 2: no
-torch, no GPU, or an unknown argument.
+torch, no GPU, or arguments that make no step.
 """
 
 import argparse
@@ -37,9 +37,17 @@ HIDDEN, MLP, KEYS, EPS = 4096, 14336, 1024, 1e-6
 WAYS = ("bare", "none", "skew", "nccl", "torch", "symm", "fused")
 
 
+def batches(text):
+    """Positive numbers, by comma."""
+    numbers = [int(word) for word in text.split(",")]
+    if min(numbers) < 1:
+        raise ValueError
+    return numbers
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--batch", default="1,32", help="sequences, by comma")
+    parser.add_argument("--batch", type=batches, default="1,32", help="sequences, by comma")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--tp", type=int, default=0, help="parts of each matrix (ranks, 2 at least)")
@@ -47,30 +55,34 @@ def arguments():
     parser.add_argument("-n", type=int, default=50, help="timed replays")
     parser.add_argument("--json")
     options = parser.parse_args()
-    options.batch = [int(word) for word in options.batch.split(",")]
     options.ways = options.ways.split(",")
     if not set(options.ways) <= set(WAYS) or options.n < 1 or options.layers < 1:
         parser.error(f"--ways are among {', '.join(WAYS)}; -n and --layers at least 1")
+    take_rank(options, parser.error)
     return options
 
 
-def take_rank(options):
-    """The environment of a job of one rank, where torchrun has made none."""
+def take_rank(options, refuse):
+    """The environment of a job of one rank, where torchrun has made none; the parts of a matrix."""
     if options.ranks == 1 and "RANK" not in os.environ:
         os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1",
                           MASTER_ADDR="127.0.0.1", MASTER_PORT="29561")
     if "RANK" not in os.environ:
-        sys.exit("decode_step.py: start it by torchrun, or with --ranks 1")
-    if options.ranks and options.ranks != int(os.environ["WORLD_SIZE"]):
-        sys.exit(f"decode_step.py: --ranks {options.ranks}, but the job has "
-                 f"{os.environ['WORLD_SIZE']}")
+        refuse("start it by torchrun, or with --ranks 1")
+    world = int(os.environ["WORLD_SIZE"])
+    if options.ranks not in (0, world):
+        refuse(f"--ranks {options.ranks}, but the job has {world}")
+    options.tp = options.tp or max(world, 2)
+    if options.tp < 1 or any(width % options.tp for width in (HIDDEN, KEYS, MLP)):
+        refuse(f"{options.tp} ranks or --tp {options.tp}: no equal parts of matrices of {HIDDEN}, "
+               f"{KEYS} and {MLP} columns")
 
 
 class Bench:
     def __init__(self, options, torch, dist, team):
         self.options, self.torch, self.dist, self.team = options, torch, dist, team
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.tp = options.tp or max(self.world, 2)
+        self.tp = options.tp
         self.kept, self.made = [], 0  # what graphs use
         generator = torch.Generator("cuda").manual_seed(7 + self.rank)
 
@@ -252,7 +264,6 @@ def report(rows, batch):
 
 def main():
     options = arguments()
-    take_rank(options)
     try:
         import torch
         import torch.distributed as dist

@@ -21,7 +21,7 @@
 #   tune      OUT/costs.json, and OUT/regret.txt with it
 #
 # SYMM_CUDA_LIBRARY set: the fake driver stands in for GPUs, with small sizes: a rehearsal.
-# Exit status: the number of steps that failed.
+# Exit status: the number of steps that failed. Without a GPU 77.
 
 set -uo pipefail
 export LC_ALL=C
@@ -40,7 +40,18 @@ while [ $# -gt 1 ]; do
     esac
     shift 2
 done
-[ $# -eq 0 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+usage() {
+    [ $# -eq 0 ] || echo "measure_8.sh: $*" >&2
+    sed -n 's/^#   //p' "$0" >&2
+    exit 2
+}
+[ $# -eq 0 ] || usage
+[[ $minutes =~ ^[1-9][0-9]*$ ]] || usage "--minutes $minutes"
+[[ $ranks =~ ^([1-9][0-9]*)?$ ]] || usage "--ranks $ranks"
+for name in ${only//,/ }; do
+    [[ ,norm,compare,decode,latency,overlap,tests,tune, == *,$name,* ]] ||
+        usage "--only $only: no step is called $name"
+done
 
 # No library uses multicast: it may be out of order where machines are shared.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
@@ -50,8 +61,7 @@ gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 [ "$gpus" -gt 0 ] || { echo "no GPU here"; exit 77; }
 [ -n "$ranks" ] || ranks=$((gpus < 8 ? gpus : 8))
 [ "$ranks" -le "$gpus" ] || export SYMM_OVERSUBSCRIBE=1
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 bin=$build/bin
 sizes='' # of teams
 for n in 2 4 8; do [ "$n" -gt "$ranks" ] || sizes="$sizes $n"; done

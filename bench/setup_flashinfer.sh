@@ -7,7 +7,7 @@
 #   bench/setup_flashinfer.sh [--build DIR] [--arch sm_90] [--version V] [--wheel FILE]
 #
 # Takes the headers out of FlashInfer's wheel, which pip downloads (0.7.2.post1, 60 MB) unless
-# --wheel names it or DIR/flashinfer has the headers of an earlier run. Needs nvcc, but no GPU and
+# --wheel names it or DIR/flashinfer has them from an earlier run with the same version. Needs nvcc, but no GPU and
 # no PyTorch; takes two minutes. The library needs nothing of all that at run time.
 
 set -euo pipefail
@@ -30,7 +30,8 @@ nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) ||
 headers=$build/flashinfer
 header=flashinfer/comm/trtllm_allreduce_fusion.cuh
 mkdir -p "$build/lib"
-if [ ! -e "$headers/$header" ]; then
+if [ -n "$wheel" ] || [ ! -e "$headers/$header" ] ||
+    [ "$(cat "$headers/version" 2>/dev/null)" != "$version" ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     if [ -z "$wheel" ]; then
@@ -48,6 +49,7 @@ PYTHON
     rm -rf "$headers.new" "$headers"
     mv "$work/flashinfer/data/include" "$headers.new"
     mv "$work/flashinfer/data/spdlog/include/spdlog" "$headers.new"
+    basename "$wheel" | cut -d- -f2 >"$headers.new/version"
     mv "$headers.new" "$headers"
 fi
 echo "== $headers/$header, for $arch"
