@@ -390,6 +390,10 @@ def check_operators(job, fusion):
     got = by_hand(fusion, (0, 1), x, residual, weight)
     assert_alike([got[0], got[2]], want, BF16)
     assert fusion.left == {"a norm whose factor is used otherwise": 1}, fusion.left
+    for device, outputs in (("cuda:0", "residual,quant"), ("cpu", "residual,norm")):
+        fusion.counts.clear()
+        fusion.rewrite(graphs.scaled_on(device))
+        assert fusion.counts == {outputs: 1}, (device, fusion.counts)
     got = traced(fusion, one_shot)(x, residual, weight)
     assert fusion.counts["norm"] == 1, fusion.left
     checks.assert_norm(got, checks.rows_of(job.total(x), None, residual), weight)

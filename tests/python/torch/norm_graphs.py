@@ -2,10 +2,13 @@
 """Functions for symm.torch.fuse_norm, of (x, residual, weight, bias, scale): some that are fused,
 and some that look alike and are left."""
 
+import operator
+
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as fc
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 FP8 = torch.float8_e4m3fn
 
@@ -201,3 +204,31 @@ def of_data():
         return rms(reduced(x.view(-1)).view(-1, weight.shape[0]), weight)
 
     return {rows: True, gated: True, flat: False}
+
+
+def scaled_on(device):
+    """A graph of tensors on a GPU, which need not be there, with 8 bits by a scale on `device`."""
+    aten, c10d, convert = torch.ops.aten, torch.ops._c10d_functional, torch.ops.prims
+    graph, mode = torch.fx.Graph(), FakeTensorMode()
+
+    def given(name, shape, dtype=torch.bfloat16, device="cuda:0"):
+        node = graph.placeholder(name)
+        with mode:
+            node.meta["val"] = torch.empty(shape, dtype=dtype, device=device)
+        return node
+
+    def call(target, *arguments):
+        node = graph.call_function(target, arguments)
+        with mode:
+            node.meta["val"] = target(*torch.fx.map_arg(arguments, lambda each: each.meta["val"]))
+        return node
+
+    x, residual, weight = given("x", (4, 128)), given("residual", (4, 128)), given("weight", 128)
+    scale = given("scale", (), torch.float32, device)
+    s = call(c10d.all_reduce.default, x, "sum", dist.group.WORLD.group_name)
+    r = call(aten.add.Tensor, call(c10d.wait_tensor.default, s), residual)
+    n = call(operator.getitem, call(aten._fused_rms_norm.default, r, [128], weight, 1e-5), 0)
+    wide = call(convert.convert_element_type.default, n, torch.float32)
+    q = call(aten.clamp.default, call(aten.div.Tensor, wide, scale), -448.0, 448.0)
+    graph.output((call(convert.convert_element_type.default, q, FP8), r))
+    return graph
