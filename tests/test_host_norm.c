@@ -151,6 +151,7 @@ static const struct {
     {"weight", "`weight` is "},
     {"quant", "`quant` is "},
     {"rows", " of 288 float32"},
+    {"no_rows", ") step 1: all ranks"}, /* no pointer of it is "NULL" */
     {"residual_in", "`residual_in` is "},
     {"bias", "`bias` is "},
     {"sum_out", "`sum_out` is "},
@@ -165,7 +166,7 @@ static symm_norm change(symm_norm norm, const char *field)
 
 #define IS(name) (strcmp(field, #name) == 0)
     norm.eps = IS(eps) ? 1e-5f : norm.eps;
-    norm.rows = IS(hidden) ? 16 : IS(rows) ? 9 : norm.rows;
+    norm.rows = IS(hidden) ? 16 : IS(rows) ? 9 : IS(no_rows) ? 0 : norm.rows;
     norm.hidden = IS(hidden) ? 16 : norm.hidden;
     norm.flags = IS(flags) ? SYMM_NORM_CONSTANT : 0;
     norm.weight_offset = IS(weight_offset) ? 1 : 0;

@@ -478,7 +478,8 @@ static const char *norm_difference(const struct symm_call_at *a,
     text[0] = '\0';
     if (!x || !y || x->kind != kind || y->kind != kind)
         return text;
-    arrays = (x->options ^ y->options) >> 16;
+    /* of no rows no array is kept, whatever the call has given */
+    arrays = x->options >> 16 && y->options >> 16 ? (x->options ^ y->options) >> 16 : 0;
     if ((x->options ^ y->options) & 0xff)
         snprintf(text, bytes, "; `quant` is %s on rank %d, %s on rank %d",
                  quant_name(x->options), a->rank, quant_name(y->options), b->rank);
