@@ -81,11 +81,12 @@ def enable_operators() -> None:
     input or residual itself.
 
     Both run on CPU and CUDA tensors, on the current stream, and may be captured into CUDA graphs.
-    They have no derivative: backward() through a result of the first raises. The ranks are those
-    of the process group with that name, of any backend, on one host; the first call of a group for
-    a kind of device is collective for its context of libsymm, which symmetric memory uses too.
-    Tensors that are not contiguous are copied. Raises RuntimeError for arguments,
-    torch.distributed.DistBackendError for what peers do, with libsymm's sentence.
+    They have no derivative: backward() through a result of the first raises, and the second refuses
+    arguments that require grad outside of torch.no_grad(). The ranks are those of the process group
+    with that name, of any backend, on one host; the first call of a group for a kind of device is
+    collective for its context of libsymm, which symmetric memory uses too. Tensors that are not
+    contiguous are copied. Raises RuntimeError for arguments, torch.distributed.DistBackendError for
+    what peers do, with libsymm's sentence.
     """
     from . import build
 
@@ -96,11 +97,12 @@ def fuse_norm(group: Any = None, *, device: Any = None, exact: bool = False) -> 
     """Makes torch.compile fuse all_reduce, bias, residual, RMSNorm and static 8 bits.
 
     Graphs that Inductor compiles from now on get torch.ops.symm.all_reduce_norm for the functional
-    all_reduce ("sum") of the group and what follows it, where the arithmetic is that of norm.h
-    within rounding (symm.torch.fusion has the forms). Collective over the group (None: the default
-    one), whose ranks are on one host; one group at a time. device: of the tensors; None: the
-    current CUDA device, else the CPU. exact: leave models alone that round the normalised rows
-    before they multiply by the weight, which is one rounding more (Inductor drops it by itself).
+    all_reduce ("sum") of the group, which torch.distributed.all_reduce is there, and what follows
+    it, where the arithmetic is that of norm.h within rounding (symm.torch.fusion has the forms).
+    Collective over the group (None: the default one), whose ranks are on one host; one group at a
+    time. device: of the tensors; None: the current CUDA device, else the CPU. exact: where a model
+    rounds the normalised rows before it multiplies by the weight, leave that multiplication outside
+    of the call, which has one rounding less (so has Inductor's own code).
 
     Returns a symm.torch.fusion.NormFusion: counts and left say what was fused and what was not,
     rewrite(graph) serves other backends of torch.compile, close() ends it. Raises RuntimeError if
