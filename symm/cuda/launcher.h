@@ -29,7 +29,7 @@ struct symm_cuda_entry {
     CUfunction function;
     uint32_t blocks, threads, cluster, each; /* struct symm_cuda_shape */
     uint32_t wish, cut; /* blocks without a budget; the budget's limit, or 0 */
-    bool early;         /* few threads: it may trigger dependents at once */
+    bool early;         /* a small grid: it may trigger dependents at once */
     struct symm_cuda_query ask;
     struct symm_cuda_args args;
 };
