@@ -20,7 +20,7 @@
 struct wait {
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    core_context *ctx; /* counted, while the thread lives */
+    core_context *ctx; /* borrowed, as the object; counted once the wait is left */
     struct core_wait what;
     bool done, left; /* left: the thread frees it */
     symm_status status;
@@ -47,9 +47,12 @@ static bool wait_first(const core_context *ctx, const struct core_wait *what,
         return *status != SYMM_ERR_TIMEOUT;
     }
     *status = symm_work_synchronize(what->work, SLICE);
-    if (*status == SYMM_ERR_TIMEOUT && symm_work_query(what->work, &done) == SYMM_OK &&
-        !done)
-        return false;
+    if (*status == SYMM_ERR_TIMEOUT) {
+        /* the slice's or the call's own, and the call may have ended since */
+        *status = symm_work_query(what->work, &done);
+        if (*status == SYMM_OK && !done)
+            return false;
+    }
     if (what->in_order)
         *status = symm_work_wait(what->work, NULL);
     return true;
@@ -62,7 +65,7 @@ static void wait_free(struct wait *wait)
     free(wait);
 }
 
-/* Of a wait that nobody wants any more. */
+/* In the thread, at the end of a wait that was left. */
 static void drop(struct wait *wait)
 {
     PyGILState_STATE gil;
