@@ -176,13 +176,13 @@ static void leave(struct wait *wait)
 static int wait_on(core_context *ctx, struct wait *wait, PyThreadState *state)
 {
     symm_status status;
-    int raised = 0;
+    int raised;
 
-    while (!is_done(wait) && raised == 0) {
+    do {
         PyEval_RestoreThread(state);
         raised = PyErr_CheckSignals();
         state = PyEval_SaveThread();
-    }
+    } while (raised == 0 && !is_done(wait));
     if (raised) {
         PyEval_RestoreThread(state);
         leave(wait);
