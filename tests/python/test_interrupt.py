@@ -98,6 +98,31 @@ def test_handler_that_returns(symmrun):
     assert done.stdout.count("right") == 2 and "early True" in done.stdout
 
 
+def test_handler_that_forks(symmrun):
+    """The thread that waits is the parent's: the child's call is refused, the parent's goes on."""
+    done = symmrun(2, """
+        import os, signal, threading, time
+        import symm
+        children = []
+        signal.signal(signal.SIGUSR1, lambda *_: children.append(os.fork()))
+        with symm.init() as ctx:
+            stream = ctx.stream()
+            if ctx.world.rank == 1:
+                time.sleep(2)
+            work = ctx.world.barrier(stream=stream, work=True)
+            if ctx.world.rank == 0:
+                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            try:
+                work.synchronize()
+            except symm.Forked:
+                os._exit(0 if children == [0] else 1)
+            for child in children:
+                print("refused", os.waitpid(child, 0)[1] == 0)
+            print("right")
+    """)
+    assert done.stdout.count("right") == 2 and "refused True" in done.stdout, done.stdout
+
+
 def test_timeouts_are_as_before(symmrun):
     """A wait that ends by its own timeout, shorter or longer than the looks for signals."""
     done = symmrun(2, """

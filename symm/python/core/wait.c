@@ -22,6 +22,7 @@ struct wait {
     pthread_cond_t ended;
     core_context *ctx; /* borrowed, as the object; counted once the wait is left */
     struct core_wait what;
+    pid_t process;   /* that has the thread */
     bool done, left; /* left: the thread frees it */
     symm_status status;
     char text[2048];
@@ -114,6 +115,7 @@ static struct wait *begin(core_context *ctx, const struct core_wait *what)
         return NULL;
     wait->ctx = ctx;
     wait->what = *what;
+    wait->process = getpid();
     pthread_mutex_init(&wait->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -172,6 +174,19 @@ static void leave(struct wait *wait)
     wait_free(wait);
 }
 
+/* In the child of a handler that has forked: the thread is the parent's, and so is its lock. */
+static int wait_in_child(core_context *ctx, struct wait *wait, PyThreadState *state,
+                         int raised)
+{
+    const struct core_wait what = wait->what;
+
+    free(wait);
+    if (raised == 0) /* libsymm refuses it */
+        return core_left(ctx, state, wait_for(ctx, &what, what.timeout));
+    core_leave(ctx, state);
+    return -1;
+}
+
 /* core_enter was called. */
 static int wait_on(core_context *ctx, struct wait *wait, PyThreadState *state)
 {
@@ -182,6 +197,8 @@ static int wait_on(core_context *ctx, struct wait *wait, PyThreadState *state)
         PyEval_RestoreThread(state);
         raised = PyErr_CheckSignals();
         state = PyEval_SaveThread();
+        if (getpid() != wait->process)
+            return wait_in_child(ctx, wait, state, raised);
     } while (raised == 0 && !is_done(wait));
     if (raised) {
         PyEval_RestoreThread(state);
