@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* seconds.h - reads a number of seconds: for options.c, and for libsymm_mpi.so, which needs nothing
- * else of the library. */
+/* seconds.h - reads a number of seconds: for options.c, and for libsymm_mpi.so and the Python
+ * module, which cannot call the library's own functions. */
 #ifndef SYMM_UTIL_SECONDS_H
 #define SYMM_UTIL_SECONDS_H
 

@@ -250,8 +250,10 @@ def test_record(symmrun, tmp_path, monkeypatch):
         assert ranks.run(lambda ctx: ctx.world.record_period()) == [None]
 
 
-def test_timeout_in_a_locale_with_a_comma(symmrun, tmp_path):
-    """SYMM_INIT_TIMEOUT=0.75 is three quarters of a second whatever the program's decimal point is."""
+@pytest.mark.parametrize("value, seen", [("0.75", "[0.75]"), ("1e3", "Invalid []"),
+                                         ("inf", "Invalid []")])
+def test_timeout_in_a_locale_with_a_comma(symmrun, tmp_path, value, seen):
+    """SYMM_INIT_TIMEOUT is what symm_init reads, whatever the program's decimal point is."""
     made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")],
                           capture_output=True)
     if made.returncode != 0:
@@ -267,10 +269,10 @@ def test_timeout_in_a_locale_with_a_comma(symmrun, tmp_path):
         import symm
         seen = []
         sys.modules["symm._torchrun"] = types.SimpleNamespace(
-            allgather=lambda rank, size, seconds: seen.append(seconds) or (lambda block: 1 / 0))
+            allgather=lambda rank, size, seconds: seen.append(round(seconds, 9)) or (lambda block: 1 / 0))
         try:
             symm.init()
         except Exception as error:
             print(type(error).__name__, seen)
-    """, LOCPATH=str(tmp_path), SYMM_INIT_TIMEOUT="0.75")
-    assert "[0.75]" in done.stdout, done.stdout + done.stderr
+    """, LOCPATH=str(tmp_path), SYMM_INIT_TIMEOUT=value)
+    assert seen in done.stdout, done.stdout + done.stderr

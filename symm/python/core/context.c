@@ -9,6 +9,7 @@
 
 #include "python/core/core.h"
 #include "symm/tools.h"
+#include "util/seconds.h"
 #include <pythread.h>
 #include <structmember.h>
 
@@ -265,13 +266,8 @@ static double init_seconds(const symm_config *config)
 
     for (int i = 0; seconds == 0 && symm_option_at(i, &info) == SYMM_OK; i++)
         if (strcmp(info.name, "SYMM_INIT_TIMEOUT") == 0) {
-            /* not by strtod: the locale's decimal point may be a comma */
-            seconds = PyOS_string_to_double(info.value ? info.value : info.fallback,
-                                            NULL, NULL);
-            if (!PyErr_Occurred())
-                return seconds;
-            PyErr_Clear();
-            return 0;
+            (void)symm__seconds_read(info.value ? info.value : info.fallback, &seconds);
+            break;
         }
     return seconds;
 }
