@@ -20,7 +20,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows 
 static struct symm_mem_hold *holds;
 static uint64_t ids;
 
-/* Each change of the list is the store of one pointer. */
+/* Each change of the list is the store of one pointer, after what it points to. */
 static void renew_lock(void)
 {
     symm__lock_renew(&lock);
@@ -40,7 +40,8 @@ symm_status symm__mem_add(const struct symm_backend_ops *ops,
     pthread_mutex_lock(&lock);
     made->mem.id = ++ids;
     made->next = holds;
-    holds = made;
+    /* release: a child forked here finds `next` (renew_lock) */
+    __atomic_store_n(&holds, made, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&lock);
     return SYMM_OK;
 }
