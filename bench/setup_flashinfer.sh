@@ -7,8 +7,8 @@
 #   bench/setup_flashinfer.sh [--build DIR] [--arch sm_90] [--version V] [--wheel FILE]
 #
 # Takes the headers out of FlashInfer's wheel, which pip downloads (0.7.2.post1, 60 MB) unless
-# --wheel names it or DIR/flashinfer has them from an earlier run with the same version. Needs nvcc, but no GPU and
-# no PyTorch; takes two minutes. The library needs nothing of all that at run time.
+# --wheel names it or DIR/flashinfer has them from an earlier run with the same version. Needs nvcc,
+# but no GPU and no PyTorch; takes two minutes. The library needs nothing of all that at run time.
 
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

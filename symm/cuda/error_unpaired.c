@@ -140,9 +140,8 @@ symm_status symm__cuda_report_unpaired(symm_team *team,
     return symm__team_fail(
         team, SYMM_ERR_TIMEOUT,
         "%s did not arrive at %s within %g s; rank %d waits%s; rank %d has queued %s "
-        "on a "
-        "stream that rank %d has not paired: streams pair by equal first calls, with "
-        "arrays at equal offsets",
+        "on a stream that rank %d has not paired: streams pair by equal first calls, "
+        "with arrays at equal offsets",
         missing, mine, facts->timeout, rank, at,
         symm__team_rank_at(team, theirs.member), text, rank);
 }
