@@ -454,6 +454,59 @@ static void test_death(void **state)
     harness_shared_free(shared, sizeof(*shared));
 }
 
+/* A wait for a signal, a signal that triggers before that wait has ended, and a call. Is the call
+ * made a dependent? */
+static int behind_wait(struct stage *s, size_t count, bool *dependent)
+{
+    const int peer = 1 - s->rank;
+    symm_call call = {.size = sizeof(call), .site = "wait", .stream = s->stream[0]},
+              other = {.size = sizeof(other), .site = "wait", .stream = s->stream[1]};
+
+    CHECK_OK(symm_signal_wait(s->team[0], peer, 0, &call, NULL));
+    call.site = "signal";
+    CHECK_OK(symm_signal(s->team[0], peer, 1, &call, NULL));
+    CHECK_ZERO(queue_some(s, 0, count));
+    *dependent = launched(s, 0)->args.flags & SYMM_CUDA_DEPENDENT;
+    CHECK_OK(symm_signal(s->team[0], peer, 0, &other, NULL));
+    return 0;
+}
+
+/* A large kernel is resident behind no kernel that may wait for a peer, also with a signal between
+ * them. */
+static int dependents(symm_ctx *ctx, void *arg)
+{
+    bool dependent;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg));
+    CHECK_ZERO(behind_wait(&s, COUNT, &dependent));
+    CHECK(!dependent);
+    CHECK_ZERO(queue(&s, 0));
+    CHECK(launched(&s, 0)->args.flags & SYMM_CUDA_DEPENDENT);
+    CHECK_ZERO(behind_wait(&s, SMALL, &dependent));
+    CHECK(dependent);
+    CHECK_ZERO(queue(&s, 0));
+    CHECK_OK(symm_stream_synchronize(ctx, s.stream[0], SECONDS));
+    CHECK_OK(symm_stream_synchronize(ctx, s.stream[1], SECONDS));
+    CHECK_ZERO(harness_sync_wait(&s.shared->sync, s.n));
+    stage_close(&s);
+    return 0;
+}
+
+static void test_dependents(void **state)
+{
+    struct shared *shared = harness_shared(sizeof(*shared));
+
+    (void)state;
+    if (device_real())
+        skip();
+    setenv("FAKE_CUDA_PROCESSORS", "16", 1);
+    assert_int_equal(
+        harness_run(&(struct harness){.ranks = 2, .body = dependents, .arg = shared}),
+        0);
+    harness_shared_free(shared, sizeof(*shared));
+}
+
 static int run(int ranks)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
@@ -539,10 +592,9 @@ static void test_shares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_grids),
-        cmocka_unit_test(test_exclusive),
-        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_shares),     cmocka_unit_test(test_grids),
+        cmocka_unit_test(test_exclusive),  cmocka_unit_test(test_death),
+        cmocka_unit_test(test_dependents),
     };
 
     device_suite();

@@ -327,12 +327,16 @@ CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
     return result;
 }
 
+/* In launcher->early: the stream's last kernel has SYMM_CUDA_RELAY. */
+#define RELAYS ((uintptr_t)1 << (8 * sizeof(uintptr_t) - 1))
+
 /*
  * Whether the kernel may become resident before the kernel in front of it has ended. A kernel in
  * front that triggers at once may be waiting for a peer: a large kernel after it would occupy
  * room that the peer's kernels, or this rank's on other streams, need. Other operations of the
  * stream are not known here: they trigger nothing, unless the user made them so. Only a kernel
- * right after an early one keeps SYMM_CUDA_RELAY.
+ * right after an early one keeps SYMM_CUDA_RELAY. It triggers while that one waits, so the kernel
+ * after it may not be large either.
  */
 static bool may_depend(struct symm_cuda_launcher *launcher,
                        struct symm_cuda_shape shape, struct symm_cuda_args *args,
@@ -344,11 +348,11 @@ static bool may_depend(struct symm_cuda_launcher *launcher,
     /* relaxed: a stream's calls are ordered by their caller */
     const uintptr_t seen = __atomic_load_n(slot, __ATOMIC_RELAXED);
     const bool early = args->flags & SYMM_CUDA_EARLY;
+    const bool relays = seen == handle && (args->flags & SYMM_CUDA_RELAY);
+    const uintptr_t next = early ? handle : relays ? handle | RELAYS : 0;
 
-    if (early && seen != handle)
-        __atomic_store_n(slot, handle, __ATOMIC_RELAXED);
-    else if (!early && seen == handle)
-        __atomic_store_n(slot, 0, __ATOMIC_RELAXED);
+    if (seen != next && (next != 0 || (seen & ~RELAYS) == handle))
+        __atomic_store_n(slot, next, __ATOMIC_RELAXED);
     if (seen != handle)
         args->flags &= ~SYMM_CUDA_RELAY;
     return launcher->dependent &&
