@@ -16,6 +16,8 @@
 #include "python/core/core.h"
 
 #define SLICE 0.1 /* seconds between two looks for signals */
+/* The first part of a wait with a timeout, which ends so much later. */
+#define SHORT 0.001
 
 struct wait {
     pthread_mutex_t lock;
@@ -41,15 +43,16 @@ static symm_status wait_for(const core_context *ctx, const struct core_wait *wha
 static bool wait_first(const core_context *ctx, const struct core_wait *what,
                        symm_status *status)
 {
+    const double part = what->timeout > 0 ? SHORT : SLICE;
     bool done = false;
 
     if (!what->work) {
-        *status = symm_stream_synchronize(ctx->handle, what->stream, SLICE);
+        *status = symm_stream_synchronize(ctx->handle, what->stream, part);
         return *status != SYMM_ERR_TIMEOUT;
     }
-    *status = symm_work_synchronize(what->work, SLICE);
+    *status = symm_work_synchronize(what->work, part);
     if (*status == SYMM_ERR_TIMEOUT) {
-        /* the slice's or the call's own, and the call may have ended since */
+        /* this part's or the call's own, and the call may have ended since */
         *status = symm_work_query(what->work, &done);
         if (*status == SYMM_OK && !done)
             return false;
