@@ -366,7 +366,7 @@ symm_packets_watch(const struct symm_cuda_args &args, const struct symm_round *r
     struct symm_wait wait = {};
 
     symm_packets_load(awaited, from, packet);
-    symm_port_pause(symm_port_clock(), SYMM_WATCH_APART);
+    symm_port_pause(symm_port_clock() + SYMM_WATCH_APART);
     symm_packets_load(awaited, from, next);
     for (;;) {
         const symm_members missing =

@@ -215,12 +215,7 @@ SYMM_DEVICE uint32_t symm_port_clock(void)
     return 0;
 }
 
-SYMM_DEVICE void symm_port_pause(uint32_t, uint32_t)
-{
-    simt_relax();
-}
-
-SYMM_DEVICE void symm_port_pause_until(uint32_t)
+SYMM_DEVICE void symm_port_pause(uint32_t)
 {
     simt_relax();
 }
@@ -407,17 +402,11 @@ SYMM_DEVICE uint32_t symm_port_clock(void)
     return now;
 }
 
-/* Until `cycles` after `begin`. */
-SYMM_DEVICE void symm_port_pause(uint32_t begin, uint32_t cycles)
+/* Until then on that clock, at most 8,192 cycles ahead. More are left only where the block was
+ * preempted and goes on with another clock: it waits no longer. */
+SYMM_DEVICE void symm_port_pause(uint32_t then)
 {
-    while (symm_port_clock() - begin < cycles)
-        ;
-}
-
-/* Until then on that clock, if it is not over: less than half of the clock's range ahead. */
-SYMM_DEVICE void symm_port_pause_until(uint32_t then)
-{
-    while ((int32_t)(symm_port_clock() - then) < 0)
+    while (then - symm_port_clock() - 1 < 8192)
         ;
 }
 

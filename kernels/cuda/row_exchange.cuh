@@ -141,8 +141,8 @@ template <class EPILOGUE, int N, int TOGETHER> struct symm_row_exchange {
      * Waits for the row's packets, k of sender m at from(m, k), sums them in rank order with the
      * own ones, and gives each sum to take(k, sum, ok). Then the packets are consumed. fetch(k):
      * loads of the caller's that are under way with the packets. hold(): between these loads and
-     * the first poll. acquire: as symm_packets_get. False: a wait has failed; then the values are of
-     * no use.
+     * the first poll, but not where packets are taken one by one. acquire: as symm_packets_get.
+     * False: a wait has failed; then the values are of no use.
      */
     template <class FROM, class FETCH, class HOLD, class TAKE>
     SYMM_DEVICE bool sums(uint32_t row, const FROM &from, bool acquire,
@@ -392,7 +392,7 @@ struct symm_row_one_shot
     {
         if constexpr (pauses) {
             if (until != 0)
-                symm_port_pause_until(until);
+                symm_port_pause(until);
             until = 0;
         }
     }
