@@ -21,7 +21,8 @@
 
 #define SYMM_CUDA_RESULTS                                                              \
     1024 /* handles at a time that have a result slot of their own */
-#define SYMM_CUDA_EARLY_SLOTS 64 /* a power of two */
+#define SYMM_CUDA_EARLY_SLOTS                                                          \
+    1024 /* a power of two; streams of one slot hide each other */
 #define SYMM_CUDA_REACHED     64 /* ranges that were found reachable; a power of two */
 
 /* A call that was prepared: beside channel->prepared. */
