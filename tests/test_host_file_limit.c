@@ -2,14 +2,17 @@
 /*
  * test_host_file_limit.c - a limit on the size of files (RLIMIT_FSIZE) that is met in the middle of
  * a job: what the library writes for the rank is a line of log, and a file that the program asked for
- * an error; the signal, which by default ends a process, is never seen.
+ * an error; the signal, which by default ends a process, is never seen. The same of a pipe whose
+ * reader goes away.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -21,6 +24,7 @@
 
 #include "harness.h"
 #include "symm/tools.h"
+#include "util/text.h"
 
 static char folder[] = "/tmp/symm-limit-XXXXXX";
 static _Atomic int *go;
@@ -48,9 +52,9 @@ static int check_signals(void)
     sigset_t is;
 
     CHECK_ZERO(sigpending(&is));
-    CHECK(!sigismember(&is, SIGXFSZ));
+    CHECK(!sigismember(&is, SIGXFSZ) && !sigismember(&is, SIGPIPE));
     CHECK_ZERO(pthread_sigmask(SIG_BLOCK, NULL, &is));
-    CHECK(!sigismember(&is, SIGXFSZ));
+    CHECK(!sigismember(&is, SIGXFSZ) && !sigismember(&is, SIGPIPE));
     return 0;
 }
 
@@ -68,6 +72,59 @@ static int check_fd(symm_ctx *ctx)
     CHECK(strstr(symm_last_error(), strerror(EFBIG)) != NULL);
     close(fd);
     return check_signals();
+}
+
+/* Takes a page once the pipe is full, so that the writer has written some, then goes away. */
+static void *read_page(void *arg)
+{
+    const int fd = *(const int *)arg;
+    char page[4096];
+
+    for (int is = 0; is < (int)sizeof(page); harness_sleep(0.01))
+        if (ioctl(fd, FIONREAD, &is) != 0)
+            abort();
+    if (read(fd, page, sizeof(page)) < 0)
+        abort();
+    harness_sleep(0.05);
+    close(fd);
+    return NULL;
+}
+
+/* A pipe raises SIGPIPE also where it returns that a part has been written. */
+static int check_pipe(const char *text, size_t bytes)
+{
+    pthread_t reader;
+    int fd[2];
+
+    signal(SIGPIPE, SIG_DFL);
+    CHECK_ZERO(pipe2(fd, O_CLOEXEC));
+    CHECK(fcntl(fd[1], F_SETPIPE_SZ, 4096) == 4096);
+    CHECK_ZERO(pthread_create(&reader, NULL, read_page, &fd[0]));
+    CHECK(symm__write_all(fd[1], text, bytes) == EPIPE);
+    CHECK_ZERO(pthread_join(reader, NULL));
+    close(fd[1]);
+    return check_signals();
+}
+
+static int pipe_body(symm_ctx *ctx, void *arg)
+{
+    const size_t bytes = 1 << 16;
+    char *text = calloc(1, bytes);
+    int failed;
+
+    (void)ctx, (void)arg;
+    CHECK(text != NULL);
+    failed = check_pipe(text, bytes);
+    free(text);
+    return failed;
+}
+
+static void test_pipe(void **state)
+{
+    struct harness h = {.ranks = 1, .body = pipe_body};
+
+    (void)state;
+    assert_int_equal(harness_run(&h), 0);
 }
 
 static int body(symm_ctx *ctx, void *arg)
@@ -107,7 +164,8 @@ static void test_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pipe),
+                                       cmocka_unit_test(test_files)};
     char command[96];
     int failed;
 

@@ -99,7 +99,7 @@ ssize_t symm__write_quietly(int fd, const void *data, size_t bytes)
     const struct timespec now = {0, 0};
     sigset_t ours, raised, before, pending;
     ssize_t written;
-    int error, number;
+    int error;
 
     sigemptyset(&ours);
     sigaddset(&ours, SIGPIPE);
@@ -114,14 +114,16 @@ ssize_t symm__write_quietly(int fd, const void *data, size_t bytes)
         written = write(fd, data, bytes);
     } while (written < 0 && errno == EINTR);
     error = errno;
-    /* One that was pending before is the program's own and stays. */
-    number = written >= 0 ? 0 : error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
-    if (number != 0 && !sigismember(&pending, number)) {
-        sigemptyset(&raised);
-        sigaddset(&raised, number);
+    /* One that was pending before is the program's own and stays. A pipe whose reader goes away
+     * after it has taken some of the data raises SIGPIPE, too, and there is no error. */
+    raised = ours;
+    if (sigismember(&pending, SIGPIPE))
+        sigdelset(&raised, SIGPIPE);
+    if (sigismember(&pending, SIGXFSZ))
+        sigdelset(&raised, SIGXFSZ);
+    if (written < 0 ? error == EPIPE || error == EFBIG : (size_t)written < bytes)
         while (sigtimedwait(&raised, NULL, &now) < 0 && errno == EINTR)
             ;
-    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
     return written;
