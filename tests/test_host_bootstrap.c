@@ -9,6 +9,8 @@
  */
 #include "plane_bootstrap.h"
 
+#include <sys/prctl.h>
+
 #include "bootstrap/hosts.h"
 #include "oob/exchange.h"
 
@@ -521,6 +523,36 @@ static void test_directory(void **state)
     job_close(&job);
 }
 
+/* As a user whose rights are checked. */
+static int body_umask(int rank, struct plane_result *result, void *arg)
+{
+    const struct job *job = arg;
+    const uid_t own = geteuid();
+    int code;
+    PLANE_CHECK(own != 0 || seteuid(65534) == 0);
+    (void)umask((mode_t)job->kind);
+    code = body_bootstrap_once(rank, result, arg);
+    PLANE_CHECK(own != 0 || seteuid(own) == 0);
+    PLANE_CHECK(prctl(PR_SET_DUMPABLE, 1) == 0); /* else LeakSanitizer cannot look */
+    return code;
+}
+
+/* The directory and the socket can be used under any umask, even one that keeps the owner out. */
+static void test_umask(void **state)
+{
+    static const int masks[] = {0, 0177, 0277, 0377, 0477, 0777};
+    (void)state;
+    for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
+        struct job job;
+        job_open(&job, 3);
+        job.kind = masks[i];
+        assert_true(geteuid() != 0 || chown(job.dir, 65534, 65534) == 0);
+        assert_int_equal(plane_run(&job.plane, 3, body_umask, &job), 0);
+        assert_met(&job, 3);
+        job_close(&job);
+    }
+}
+
 static void test_runtime_dir(void **state)
 {
     struct job job;
@@ -662,7 +694,7 @@ int main(void)
         cmocka_unit_test(test_directory),      cmocka_unit_test(test_runtime_dir),
         cmocka_unit_test(test_arguments),      cmocka_unit_test(test_bootstrap),
         cmocka_unit_test(test_refusal_told),   cmocka_unit_test(test_places),
-        cmocka_unit_test(test_places_missing),
+        cmocka_unit_test(test_places_missing), cmocka_unit_test(test_umask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -179,14 +179,14 @@ private -n 1 -- true
 flock -n "$held" env -u SYMM_RUNTIME_DIR "$symmrun" -n 1 -- true
 [ -e "$held" ] || fail 'the directory of a running job was removed'
 rmdir "$held" 2>/dev/null
-# A umask that keeps the owner out of what is made: no directory can be used, and none is left.
-# root may open it all the same.
+# A umask that keeps the owner out of what is made: the directory and the sockets are usable all the
+# same. root may use them with any mode.
 as=() uid=$(id -u)
 [ "$uid" != 0 ] || { uid=61234 && as=(setpriv --reuid "$uid" --regid "$uid" --clear-groups); }
-if "${as[@]}" test -x "$symmrun" 2>/dev/null; then
-    (cd / && umask 777 && env -u SYMM_RUNTIME_DIR -u XDG_RUNTIME_DIR "${as[@]}" "$symmrun" -n 1 -- true)
-    [ -z "$(find /tmp -maxdepth 1 -name "symmrun-$uid-*" -perm 000)" ] ||
-        { fail 'a directory that cannot be used is left'; rmdir /tmp/symmrun-"$uid"-*; }
+if "${as[@]}" test -x "$bin/rank_program" 2>/dev/null; then
+    (cd / && umask 777 && env -u SYMM_RUNTIME_DIR -u XDG_RUNTIME_DIR "${as[@]}" "$symmrun" -n 2 -- \
+        "$bin/rank_program") >out 2>err || fail "a umask of 777: $(cat err)"
+    [ -z "$(find /tmp -maxdepth 1 -name "symmrun-$uid-*")" ] || fail 'a directory is left'
 fi
 
 # Descriptors, signal mask and SIGPIPE are what symmrun itself was started with.

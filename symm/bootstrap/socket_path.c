@@ -24,6 +24,7 @@
 #include "util/options.h"
 #include "util/random.h"
 #include "util/status.h"
+#include "util/text.h"
 
 /* A process that is killed closes its connections before its listener, which so seems alive for a
  * moment after a peer has seen the hang-up. */
@@ -287,6 +288,7 @@ struct place_claim {
     const struct symm_socket_path *place;
     double until;
     int dir, listener;
+    bool odd; /* the umask */
     char temporary[PLACE_TEMPORARY_BYTES];
 };
 
@@ -296,12 +298,49 @@ struct place_claim {
  */
 enum claim_end { CLAIM_DONE, CLAIM_TAKEN, CLAIM_GONE };
 
+/* Does the umask keep the owner out of what is made? umask(2) would change it for a moment, for the
+ * other threads, too. */
+static bool umask_is_odd(void)
+{
+    char text[256];
+    const char *at = symm__read_text(text, sizeof(text), "/proc/self/status") < 0
+                         ? NULL
+                         : strstr(text, "\nUmask:");
+    unsigned mask = 0;
+
+    return at != NULL && sscanf(at, "\nUmask: %o", &mask) == 1 && (mask & 0700) != 0;
+}
+
+/* mkdir(2) of mode 0700, whatever the umask: 0, or -1 with errno. */
+static int place_make(const struct place_claim *claim)
+{
+    const char *dir = claim->place->dir;
+    char beside[SYMM_BOOTSTRAP_PATH + PLACE_TEMPORARY_BYTES];
+    struct stat is;
+    if (!claim->odd)
+        return mkdir(dir, 0700);
+    if (lstat(dir, &is) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    /* By another name until its mode is right: other ranks refuse one that is not. */
+    (void)snprintf(beside, sizeof(beside), "%s%s", dir, claim->temporary);
+    if (mkdir(beside, 0700) != 0)
+        return -1;
+    if (chmod(beside, 0700) == 0 && place_name(AT_FDCWD, beside, dir) == 0)
+        return 0;
+    int error = errno;
+    (void)rmdir(beside);
+    errno = error;
+    return -1;
+}
+
 /* Opens the directory, makes it if there is none, and locks it. */
 static symm_status claim_open(struct place_claim *claim, enum claim_end *end)
 {
     const struct symm_socket_path *place = claim->place;
     *end = CLAIM_GONE;
-    bool made = mkdir(place->dir, 0700) == 0;
+    bool made = place_make(claim) == 0;
     if (!made && errno != EEXIST)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                 "making the directory %s for the job's bootstrap (set "
@@ -351,10 +390,14 @@ static symm_status claim_listen(struct place_claim *claim, enum claim_end *end)
         *end = CLAIM_GONE;
         goto err_name;
     }
-    if (listen(claim->listener, PLACE_BACKLOG) == 0)
+    if (claim->odd && fchmodat(claim->dir, claim->temporary, 0700, 0) != 0)
+        status =
+            symm__fail_errno(SYMM_ERR_SYSTEM, errno, "chmod of the socket %s", path);
+    else if (listen(claim->listener, PLACE_BACKLOG) == 0)
         return SYMM_OK;
-    status =
-        symm__fail_errno(SYMM_ERR_SYSTEM, errno, "listening on the socket %s", path);
+    else
+        status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "listening on the socket %s",
+                                  path);
 err_name:
     (void)unlink(path);
     place_remove_directory(claim->place);
@@ -413,8 +456,11 @@ static symm_status claim_try(struct place_claim *claim, enum claim_end *end)
 symm_status symm__socket_path_claim(const struct symm_socket_path *place, double until,
                                     int *listener)
 {
-    struct place_claim claim = {
-        .place = place, .until = until, .dir = -1, .listener = -1};
+    struct place_claim claim = {.place = place,
+                                .until = until,
+                                .dir = -1,
+                                .listener = -1,
+                                .odd = umask_is_odd()};
     double start = symm__now(), pause = 0.001;
     uint64_t random;
     symm_status status = symm__random(&random, sizeof(random));

@@ -113,12 +113,13 @@ static bool make_in(struct symmrun_runtime *runtime, const char *path)
                  prefix);
         if (!mkdtemp(runtime->path))
             break;
+        (void)chmod(runtime->path, 0700); /* the umask may keep the owner out */
         runtime->lock = lock_own(base, strrchr(runtime->path, '/') + 1);
         if (runtime->lock >= 0 && lstat(runtime->path, &is) != 0) {
             close(runtime->lock);
             runtime->lock = -1;
         }
-        if (runtime->lock < 0) /* a umask without the owner's rights, no descriptor */
+        if (runtime->lock < 0) /* no descriptor */
             (void)rmdir(runtime->path);
     }
     close(base);
