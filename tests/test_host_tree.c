@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "harness.h"
+
 static void must_give(const char *script, symm_status status, const char *sentence)
 {
     symm_status found = join_beside((const uint8_t *)script, strlen(script));
@@ -71,6 +73,69 @@ static void test_silent(void **state)
                      SYMM_ERR_TIMEOUT);
     assert_non_null(strstr(symm_last_error(), "(no try has ended)"));
     close(silent);
+}
+
+/* Rank 0 of two, alone at that port. */
+static symm_status join_at(int port, double seconds)
+{
+    static const struct symm_host_address place = {.family = 4};
+    const int rank = 0;
+    uint8_t entry[ENTRY_BYTES] = {0}, all[2 * ENTRY_BYTES];
+    char root[32];
+
+    snprintf(root, sizeof(root), "127.0.0.1:%d", port);
+    return symm__tree_join(&(struct symm_tree_join){.rank = rank,
+                                                    .size = 2,
+                                                    .ranks = &rank,
+                                                    .count = 1,
+                                                    .entries = entry,
+                                                    .bytes = ENTRY_BYTES,
+                                                    .all = all,
+                                                    .root = root,
+                                                    .listener = -1,
+                                                    .place = &place,
+                                                    .key = key,
+                                                    .until = symm__now() + seconds});
+}
+
+/* Ends a connection at once, so that nothing of it holds its port. */
+static void *reset_later(void *arg)
+{
+    const struct linger none = {.l_onoff = 1};
+    const int fd = *(const int *)arg;
+
+    symm__sleep(0.2);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    close(fd);
+    return NULL;
+}
+
+/* An outgoing connection of another program has rank 0's port: it waits for the end of that, but not
+ * for a listener's. */
+static void test_held(void **state)
+{
+    int port, own, server = fuzz_listen(&port), fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)port),
+                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof(at);
+    pthread_t thread;
+    double begin;
+
+    (void)state;
+    begin = symm__now();
+    assert_int_equal(join_at(port, 4 * HARNESS_SOON), SYMM_ERR_SYSTEM);
+    assert_true(symm__now() - begin < HARNESS_SOON);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    own = ntohs(at.sin_port);
+    assert_int_equal(join_at(own, 0.05), SYMM_ERR_SYSTEM);
+    assert_non_null(strstr(symm_last_error(), strerror(EADDRINUSE)));
+    assert_int_equal(pthread_create(&thread, NULL, reset_later, &fd), 0);
+    assert_int_equal(join_at(own, 2), SYMM_ERR_TIMEOUT);
+    assert_non_null(strstr(symm_last_error(), "rank 1"));
+    pthread_join(thread, NULL);
+    close(server);
 }
 
 /* Rank 0 gives a host a place where none can be. */
@@ -203,10 +268,15 @@ static void test_again_and_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joins),  cmocka_unit_test(test_reason),
-        cmocka_unit_test(test_silent), cmocka_unit_test(test_place),
-        cmocka_unit_test(test_table),  cmocka_unit_test(test_list),
-        cmocka_unit_test(test_again),  cmocka_unit_test(test_again_and_again),
+        cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_reason),
+        cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_held),
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_again_and_again),
     };
 
     (void)setenv("SYMM_LOG", "error", 1);

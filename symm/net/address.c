@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "util/clock.h"
 
 /* A port from 1 to 65535; getaddrinfo would accept an empty or overflowing one. */
 static bool is_port(const char *text)
@@ -171,6 +174,51 @@ int symm__address_listen(struct symm_address *address)
     close(fd);
     errno = error;
     return -1;
+}
+
+/* Does a socket of the file, as /proc/net/tcp, listen at the port? */
+static bool is_listed(const char *path, unsigned port)
+{
+    FILE *file = fopen(path, "re");
+    char line[512];
+    bool is = false;
+
+    while (file && !is && fgets(line, sizeof(line), file)) {
+        unsigned at, state;
+
+        is = sscanf(line, " %*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &at, &state) ==
+                 2 &&
+             at == port && state == TCP_LISTEN;
+    }
+    if (file)
+        fclose(file);
+    return is;
+}
+
+bool symm__address_is_passing(const struct symm_address *address, int error)
+{
+    const unsigned port = ntohs(((const struct sockaddr_in *)&address->at)->sin_port);
+
+    return error == EADDRINUSE && port != 0 && !is_listed("/proc/net/tcp", port) &&
+           !is_listed("/proc/net/tcp6", port);
+}
+
+int symm__address_listen_until(struct symm_address *address, double until)
+{
+    double pause = 0.01;
+
+    for (;;) {
+        const int fd = symm__address_listen(address);
+        const int error = errno;
+
+        if (fd >= 0 || symm__now() >= until ||
+            !symm__address_is_passing(address, error)) {
+            errno = error;
+            return fd;
+        }
+        symm__sleep(pause);
+        pause = pause < 0.2 ? 2 * pause : pause;
+    }
 }
 
 /* At any port but that one. */

@@ -249,11 +249,28 @@ static size_t room_for_pending(const struct symmrun_nodes *nodes)
     return limit.rlim_cur < 4 ? 2 : (size_t)limit.rlim_cur / 2;
 }
 
+/* The port may be held by a connection that ends. -1: errno. */
+static int listen_at(struct symmrun_nodes *nodes, struct symm_address *at, double until)
+{
+    int fd, error;
+
+    while ((fd = symm__address_listen(at)) < 0) {
+        error = errno;
+        if (!symm__address_is_passing(at, error) || symm__now() >= until ||
+            interrupted(nodes)) {
+            errno = error;
+            return -1;
+        }
+        symm__sleep(0.05);
+    }
+    return fd;
+}
+
 static bool receive_nodes(struct symmrun_nodes *nodes, struct symm_address *at,
                           double until)
 {
     struct gathering gathering = {.nodes = nodes,
-                                  .guests = {.listener = symm__address_listen(at),
+                                  .guests = {.listener = listen_at(nodes, at, until),
                                              .most = room_for_pending(nodes),
                                              .guest_bytes = sizeof(struct pending),
                                              .seconds = PENDING_SECONDS,
@@ -265,9 +282,11 @@ static bool receive_nodes(struct symmrun_nodes *nodes, struct symm_address *at,
     bool met = false;
 
     if (gathering.guests.listener < 0) {
-        symmrun_say(nodes->run,
-                    "cannot listen at --rendezvous %s: %s; it is an address of node 0",
-                    place, strerror(errno));
+        if (nodes->run->signals == 0)
+            symmrun_say(
+                nodes->run,
+                "cannot listen at --rendezvous %s: %s; it is an address of node 0",
+                place, strerror(errno));
         return false;
     }
     fds = calloc(gathering.guests.most + 2, sizeof(*fds));
