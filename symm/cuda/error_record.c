@@ -560,6 +560,19 @@ void symm__cuda_abort(symm_team *team, symm_status status)
                                 __ATOMIC_RELAXED);
 }
 
+/* When that was first asked: by the watchdog, or by a call. */
+static double first_found(struct symm_cuda_team *cuda, double now)
+{
+    double at;
+
+    __atomic_load(&cuda->cancelled, &at, __ATOMIC_RELAXED);
+    if (at == 0) {
+        at = now;
+        __atomic_store(&cuda->cancelled, &at, __ATOMIC_RELAXED);
+    }
+    return at;
+}
+
 /* For the watchdog: failures that kernels would detect much later. After a death the abort
  * word is set first, so that a waiting kernel reports its call; if none does within
  * MOMENT_SECONDS, none waited. */
@@ -572,9 +585,7 @@ static symm_status look_ahead(symm_team *team, const struct symm_cuda_facts *fac
     if (status != SYMM_OK || find_dead(team, facts, false, &death, &why) < 0)
         return status;
     symm__cuda_abort(team, SYMM_ERR_PEER_DEAD);
-    if (team->cuda->cancelled == 0)
-        team->cuda->cancelled = now;
-    if (now - team->cuda->cancelled < MOMENT_SECONDS)
+    if (now - first_found(team->cuda, now) < MOMENT_SECONDS)
         return SYMM_OK;
     return look_for_dead(team, facts, false);
 }
@@ -603,15 +614,12 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait)
     if (status == SYMM_OK && facts.status != SYMM_OK && !symm__is_signal(&facts))
         symm__cuda_site_tell(team, facts.tag);
     while (status == SYMM_OK && facts.status != SYMM_OK) {
-        double now = symm__now();
+        const double now = symm__now();
+        const double since = may_wait ? begin : first_found(team->cuda, now);
 
-        if (!may_wait && team->cuda->cancelled == 0) /* the watchdog's field */
-            team->cuda->cancelled = now;
         status = symm__team_failed(team); /* the watchdog may have set it */
         if (status == SYMM_OK)
-            status = explain(team, &facts,
-                             now - (may_wait ? begin : team->cuda->cancelled) >=
-                                 REASON_SECONDS);
+            status = explain(team, &facts, now - since >= REASON_SECONDS);
         if (status != SYMM_OK || !may_wait)
             break;
         symm__sleep(LOOK_SECONDS);

@@ -49,7 +49,7 @@ struct symm_cuda_team {
     /* By raising member and signal: the stream of the last wait by a kernel; atomic. */
     void *waiting[SYMM_DEVICE_RANKS][SYMM_SIGNALS];
     int site_told;    /* atomic: symm__cuda_site_tell was called */
-    /* when a peer's arrival was first found cancelled without a reason */
+    /* atomic: when a peer's arrival was first found cancelled without a reason */
     double cancelled;
     uint64_t reached[SYMM_CUDA_REACHED]; /* atomic; of range and allocations */
     struct symm_cuda_multicast multicast;

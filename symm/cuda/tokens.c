@@ -147,6 +147,12 @@ void symm__cuda_tokens_forget(struct symm_backend *owner)
     }
 }
 
+/* release: the watchdog looks for the words of a team that is just being made. */
+static void publish(struct symm_cuda_tokens **tokens, struct symm_cuda_tokens *made)
+{
+    __atomic_store_n(tokens, made, __ATOMIC_RELEASE);
+}
+
 /* *fd: -1, makes new memory and its descriptor; else maps that. */
 static symm_status tokens_create(symm_ctx *ctx, int *fd,
                                  struct symm_cuda_tokens **tokens)
@@ -157,7 +163,7 @@ static symm_status tokens_create(symm_ctx *ctx, int *fd,
     symm_status status;
 
     if (made) {
-        *tokens = made;
+        publish(tokens, made);
         return SYMM_OK;
     }
     made = calloc(1, sizeof(*made));
@@ -180,7 +186,7 @@ static symm_status tokens_create(symm_ctx *ctx, int *fd,
         tokens_free(made);
         return status;
     }
-    *tokens = made;
+    publish(tokens, made);
     return SYMM_OK;
 }
 
@@ -223,7 +229,7 @@ static symm_status peer_adopt(symm_team *team, int place,
     if (team->ctx->thread_group) {
         theirs = (struct symm_cuda_tokens *)(uintptr_t)wire.object;
         __atomic_add_fetch(&theirs->references, 1, __ATOMIC_RELAXED);
-        team->cuda->tokens[place] = theirs;
+        publish(&team->cuda->tokens[place], theirs);
         return SYMM_OK;
     }
     if (message->fds_count != 1)
@@ -249,9 +255,9 @@ static void agree(symm_team *team, const struct symm_oob_message *acks)
 
     while (p < team->local_size && wire_of(&acks[team->local[p]]).there)
         p++;
-    cuda->tokens_shared = p == team->local_size;
     if (p < team->local_size)
         cuda->tokens_lost = symm__team_rank_at(team, p);
+    __atomic_store_n(&cuda->tokens_shared, p == team->local_size, __ATOMIC_RELAXED);
 }
 
 symm_status symm__cuda_tokens_share(symm_team *team, double timeout)
@@ -298,12 +304,15 @@ struct symm_cuda_words *symm__cuda_tokens_find(const symm_team *team, int place,
                                                struct symm_cuda_words **device)
 {
     const struct symm_cuda_team *cuda = team->cuda;
+    const struct symm_cuda_tokens *tokens =
+        __atomic_load_n(&cuda->tokens[place], __ATOMIC_ACQUIRE); /* see publish() */
 
     /* kernels count their ends in this rank's words, even if no peer has mapped them */
-    if (!cuda->tokens[place] || (!cuda->tokens_shared && place != team->local_rank))
+    if (!tokens || (place != team->local_rank &&
+                    !__atomic_load_n(&cuda->tokens_shared, __ATOMIC_RELAXED)))
         return NULL;
-    *device = (struct symm_cuda_words *)(uintptr_t)cuda->tokens[place]->device;
-    return cuda->tokens[place]->host;
+    *device = (struct symm_cuda_words *)(uintptr_t)tokens->device;
+    return tokens->host;
 }
 
 void symm__cuda_tokens_close(struct symm_cuda_team *cuda, bool drained)
