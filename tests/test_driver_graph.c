@@ -92,7 +92,7 @@ static int replays(symm_ctx *ctx, void *arg)
 static int captured_handles(symm_ctx *ctx, void *arg)
 {
     struct device_rank s;
-    symm_work *work = NULL, *eager = NULL;
+    symm_work *work = NULL, *eager = NULL, *last = NULL;
     void *graph = NULL;
     bool done = false;
 
@@ -109,8 +109,11 @@ static int captured_handles(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_work_wait(work, s.streams[1])); /* joins the capture */
     CHECK_ZERO(perf_gpu_order(s.gpu, s.streams[1], s.streams[0]));
     symm_work_release(work);
-    CHECK_OK(call_one(&s, 2, NULL));
+    CHECK_OK(call_one(&s, 2, &last));
     CHECK_ZERO(perf_gpu_captured(s.gpu, s.streams[0], &graph));
+    CHECK_STATUS(symm_work_wait(last, s.streams[1]), SYMM_ERR_UNSUPPORTED);
+    CHECK_ERROR("captured into a graph");
+    symm_work_release(last);
     CHECK_OK(symm_work_synchronize(eager, SECONDS));
     symm_work_release(eager);
     for (int round = 0; round < 3; round++)

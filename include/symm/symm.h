@@ -492,7 +492,8 @@ SYMM_API symm_status symm_stream_call(symm_ctx *ctx, void *stream,
  * that was captured into a graph has none: SYMM_ERR_UNSUPPORTED, also of synchronize. */
 SYMM_API symm_status symm_work_query(symm_work *work, bool *done) SYMM_MUST_CHECK;
 /* Orders the stream after it; the host goes on. NULL stream: on the host backend waits, and
- * returns the call's own status. */
+ * returns the call's own status. A call that was captured: only within its capture, else
+ * SYMM_ERR_UNSUPPORTED. */
 SYMM_API symm_status symm_work_wait(symm_work *work, void *stream) SYMM_MUST_CHECK;
 /*
  * Blocks, and returns the call's own status. SYMM_ERR_TIMEOUT after `timeout`: the call goes

@@ -314,6 +314,7 @@ void symm__cuda_work_release(symm_work *handle)
 static symm_status order(struct symm_cuda_work *work, CUstream stream)
 {
     struct symm_cuda_launcher *launcher;
+    CUresult result;
     symm_status status;
 
     if (is_done(work))
@@ -322,12 +323,14 @@ static symm_status order(struct symm_cuda_work *work, CUstream stream)
     if (!launcher) /* its team is gone */
         return work->captured ? symm__cuda_work_refuse_captured("symm_work_wait")
                               : SYMM_OK;
-    status = symm__cuda_check(
-        launcher->driver,
-        symm__cuda_on_stream(launcher, SYMM_CUDA_AWAIT, stream, work->event),
-        "cuStreamWaitEvent", "ordering stream %p after a call on stream %p%s",
-        (void *)stream, (void *)work->stream,
-        work->captured ? ", which was captured" : "");
+    result = symm__cuda_on_stream(launcher, SYMM_CUDA_AWAIT, stream, work->event);
+    if (work->captured && result == CUDA_ERROR_CAPTURED_EVENT) /* the capture is over */
+        status = symm__cuda_work_refuse_captured("symm_work_wait");
+    else
+        status = symm__cuda_check(launcher->driver, result, "cuStreamWaitEvent",
+                                  "ordering stream %p after a call on stream %p%s",
+                                  (void *)stream, (void *)work->stream,
+                                  work->captured ? ", which was captured" : "");
     drop(launcher);
     return status;
 }
