@@ -12,9 +12,13 @@
 #include "device.h"
 
 #if SYMM_HAVE_CUDA
+#include "norm/expect.h"
 #include "user_kernels.h"
 
-#define MOST ((size_t)64 << 10) /* elements of an input, times scale() */
+#define MOST   ((size_t)64 << 10)  /* elements of an input, times scale() */
+#define HIDDEN ((size_t)4096)      /* columns of an all_reduce_norm's rows */
+#define ROWS   ((size_t)58)        /* at most */
+#define ROWED  (ROWS * HIDDEN * 2) /* bytes of such an array */
 
 static const char *const algorithms[] = {
     NULL,      "copy_in",      "one_shot_pull", "two_shot_pull", "two_shot_inplace",
@@ -33,6 +37,7 @@ struct setting {
     void *stream[STREAMS + 1]; /* the last: the other library's */
     struct planned plan[STREAMS][DEEP];
     struct device_area in[TEAMS][STREAMS], out[TEAMS][STREAMS], words;
+    struct device_area norm_in[STREAMS], norm_out[STREAMS]; /* with run.norm */
     symm_work *work[STREAMS][DEEP];
 };
 
@@ -83,6 +88,53 @@ static float wanted(const struct setting *s, const struct planned *p, int stream
     }
 }
 
+static void fill_norm(int rank, int stream, size_t count, void *to)
+{
+    norm_fill(SYMM_BFLOAT16, 100 * (uint64_t)stream + (uint64_t)rank + 1, 2, count, to);
+}
+
+/* A call's outputs lie one after the other; `in` and `out` may be the device's or the host's. */
+static symm_norm norm_of(const struct setting *s, int stream, int k, const char *in,
+                         char *out)
+{
+    char *sum = out + (size_t)k * 2 * ROWED;
+
+    return (symm_norm){.size = sizeof(symm_norm),
+                       .rows = s->plan[stream][k].rows,
+                       .hidden = HIDDEN,
+                       .dtype = SYMM_BFLOAT16,
+                       .eps = 1e-5f,
+                       .in = in,
+                       .sum_out = sum,
+                       .norm_out = sum + ROWED};
+}
+
+static int check_norm(const struct setting *s, int stream, int k)
+{
+    const struct device_area *out = &s->norm_out[stream];
+    const symm_norm norm = norm_of(s, stream, k, NULL, out->host);
+    char *memory = malloc((size_t)s->run->ranks * ROWED);
+    const void *in[RANKS];
+    struct norm_error error;
+    size_t wrong;
+
+    CHECK(memory != NULL);
+    CHECK_ZERO(device_get(out, (size_t)k * 2 * ROWED, 2 * ROWED));
+    for (int r = 0; r < s->run->ranks; r++) {
+        in[r] = memory + (size_t)r * ROWED;
+        fill_norm(r, stream, norm.rows * HIDDEN, memory + (size_t)r * ROWED);
+    }
+    wrong = norm_wrong(&norm, in, s->run->ranks, NORM_UNITS, &error);
+    free(memory);
+    CHECK_MESSAGE(
+        wrong == 0,
+        "seed %llu: stream %d, call %d, all_reduce_norm of %u rows: %zu wrong, "
+        "%s[%zu][%zu] is %g, not %g",
+        (unsigned long long)s->seed, stream, k, s->plan[stream][k].rows, wrong,
+        error.array, error.row, error.column, error.found, error.wanted);
+    return 0;
+}
+
 static int check_values(const struct setting *s, int stream, int k)
 {
     const struct planned *p = &s->plan[stream][k];
@@ -91,6 +143,8 @@ static int check_values(const struct setting *s, int stream, int k)
     const struct device_area *area = &s->out[p->team][stream];
     const float *out = (const float *)(const void *)(area->host + at);
 
+    if (p->rows > 0)
+        return check_norm(s, stream, k);
     CHECK_ZERO(device_get(area, at, count * sizeof(float)));
     for (size_t i = 0; i < count; i++)
         CHECK_MESSAGE(out[i] == wanted(s, p, stream, i),
@@ -120,7 +174,14 @@ static symm_status call_with(const struct setting *s, int stream, int k,
                       .stream = s->stream[stream],
                       .algorithm = algorithm,
                       .timeout = s->run->timeout};
+    symm_norm norm;
 
+    if (p->rows > 0) {
+        norm = norm_of(s, stream, k, s->norm_in[stream].device,
+                       s->norm_out[stream].device);
+        call.algorithm = NULL; /* none of those above makes such a call */
+        return symm_all_reduce_norm(team, &norm, &call, work);
+    }
     return reference_invoke(&made, team, in, out, &call, work);
 }
 
@@ -145,6 +206,11 @@ static symm_status queue_call(struct setting *s, int stream, int k)
     return status;
 }
 
+static unsigned processors_of(const struct run *run)
+{
+    return run->processors ? (unsigned)run->processors : PROCESSORS;
+}
+
 static int queue_nccl(const struct setting *s)
 {
     const int next = (s->rank + 1) % s->run->ranks;
@@ -152,8 +218,12 @@ static int queue_nccl(const struct setting *s)
     uint32_t *peer = symm_buffer_peer_ptr(s->words.buffer, next);
 
     CHECK(peer != NULL);
-    return user_kernels_meet(&s->kernels, s->stream[STREAMS], 1, 640, own, peer,
-                             (uint32_t)s->round + 1, own + 64, 2 * s->run->timeout);
+    CHECK_ZERO(user_kernels_meet(
+        &s->kernels, s->stream[STREAMS], processors_of(s->run) / 8, 640, own, peer,
+        (uint32_t)s->round + 1, own + 64, 2 * s->run->timeout));
+    if (s->run->apart && s->rank > 0)
+        CHECK_OK(symm_stream_synchronize(s->ctx, s->stream[STREAMS], HARNESS_AMPLE));
+    return 0;
 }
 
 /* How far a rank has come with the streams' lists; the last is the other library's. */
@@ -189,6 +259,10 @@ static int take_turn(const struct setting *s, struct turns *t)
             open[count++] = i;
     if (count == 0)
         return -1;
+    if (run->apart && s->rank > 0 && open[count - 1] == STREAMS)
+        return STREAMS;
+    if (run->apart)
+        count -= count > 1 && open[count - 1] == STREAMS;
     if (run->one && run->ranks > 2) /* each rank begins with another stream */
         return first_from(open, count, s->rank);
     if (run->one) /* rank 0 by rising streams, rank 1 by falling ones */
@@ -238,6 +312,8 @@ static symm_status queue_all(struct setting *s)
 static void make_plan(struct setting *s)
 {
     static const size_t counts[] = {64, 1000, 2048, 16384, 21000, 21333};
+    /* Of clusters on 72 multiprocessors, but for the last: up to 9 rows let dependents in at once. */
+    static const uint32_t rows[] = {1, 8, 9, 10, 14, 20, 31, ROWS};
     uint64_t random = s->seed;
 
     for (int i = 0; i < STREAMS * DEEP; i++) {
@@ -248,6 +324,9 @@ static void make_plan(struct setting *s)
         p->kind = (enum kind)(harness_random(&random) % KINDS);
         p->count = counts[harness_random(&random) % 6];
         p->handle = harness_random(&random) % 4 == 0;
+        p->rows = s->run->norm && harness_random(&random) % 2
+                      ? rows[harness_random(&random) % 8]
+                      : 0;
         if (s->run->one) {
             *p = *s->run->one;
             p->team = s->run->deep > 1 ? i % DEEP * s->run->teams / DEEP
@@ -276,6 +355,17 @@ static int open_team(struct setting *s, int t)
     return 0;
 }
 
+static int open_norms(struct setting *s)
+{
+    for (int i = 0; i < s->run->streams; i++) {
+        CHECK_ZERO(device_area_open(&s->norm_in[i], s->gpu, NULL, ROWED));
+        fill_norm(s->rank, i, ROWS * HIDDEN, s->norm_in[i].host);
+        CHECK_ZERO(device_put(&s->norm_in[i], 0, ROWED));
+        CHECK_ZERO(device_area_open(&s->norm_out[i], s->gpu, NULL, DEEP * 2 * ROWED));
+    }
+    return 0;
+}
+
 static int open_setting(struct setting *s, symm_ctx *ctx, const struct run *run)
 {
     memset(s, 0, sizeof(*s));
@@ -289,6 +379,8 @@ static int open_setting(struct setting *s, symm_ctx *ctx, const struct run *run)
         CHECK_OK(symm_stream_create(ctx, &s->stream[i]));
     for (int t = 0; t < run->teams; t++)
         CHECK_ZERO(open_team(s, t));
+    if (run->norm)
+        CHECK_ZERO(open_norms(s));
     CHECK_OK(symm_stream_create(ctx, &s->stream[STREAMS]));
     CHECK_ZERO(device_area_open(&s->words, s->gpu, s->team[0], 4096));
     CHECK_ZERO(device_put(&s->words, 0, 4096));
@@ -305,6 +397,8 @@ static void close_setting(struct setting *s)
             device_area_close(&s->in[t][i]);
             device_area_close(&s->out[t][i]);
         }
+        device_area_close(&s->norm_in[i]);
+        device_area_close(&s->norm_out[i]);
     }
     symm_stream_destroy(s->ctx, s->stream[STREAMS]);
     device_area_close(&s->words);

@@ -18,7 +18,8 @@
 struct planned {
     int team, algorithm;
     enum kind kind;
-    size_t count; /* elements of a rank's block */
+    size_t count;  /* elements of a rank's block */
+    uint32_t rows; /* all_reduce_norm of as many rows instead; 0: none */
     bool handle;  /* ask for a handle, which queues an event after the call */
 };
 
@@ -30,7 +31,12 @@ struct run {
     int connections;
     int processors; /* of the fake device; 0: PROCESSORS */
     bool behind;    /* a user's kernel after each call */
-    bool nccl;
+    bool
+        norm; /* of the calls that follow from the seed every other is an all_reduce_norm */
+    bool
+        nccl; /* and a kernel that waits for its peers, on an eighth of the multiprocessors */
+    bool
+        apart; /* rank 0 queues that kernel last; others wait for its end, then make their calls */
     bool same; /* the same order of the streams on all ranks */
     bool
         may_fail; /* success is not promised: an error that names the cause is accepted */
