@@ -500,7 +500,7 @@ static void test_differs(void **state)
         const struct harness h = {.ranks = device_ranks(i == 0 ? 3 : 2),
                                   .body = differs,
                                   .arg = shared,
-                                  .timeout = 1};
+                                  .timeout = 2};
 
         shared->seed = i;
         assert_int_equal(harness_run(&h), 0);
@@ -514,7 +514,7 @@ static void test_other_channel(void **state)
     for (uint64_t channel = 0; channel <= 9; channel += 9) {
         struct shared *shared = harness_shared(sizeof(*shared));
         const struct harness h = {
-            .ranks = 2, .body = other_channel, .arg = shared, .timeout = 1};
+            .ranks = 2, .body = other_channel, .arg = shared, .timeout = 2};
 
         shared->seed = channel;
         assert_int_equal(harness_run(&h), 0);
@@ -526,7 +526,7 @@ static void test_captured_differs(void **state)
 {
     struct shared *shared = harness_shared(sizeof(*shared));
     const struct harness h = {
-        .ranks = 2, .body = captured_differs, .arg = shared, .timeout = 1};
+        .ranks = 2, .body = captured_differs, .arg = shared, .timeout = 2};
 
     (void)state;
     assert_int_equal(harness_run(&h), 0);
