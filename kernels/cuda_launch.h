@@ -134,18 +134,6 @@ enum symm_cuda_pointers_state {
 #define SYMM_ROW_WATCHES(size, dtype) ((size) == 2 && (dtype) != SYMM_FLOAT16)
 #define SYMM_WATCH_LEAST              8192
 
-/* row_exchange.cuh, between two ranks: the cycles from a thread's last store to the peer to its first
- * poll, if it has `each` packets of a row and a rank sends so many bytes. Measured on H200: what a
- * store takes, the link's time for the bytes, and what one block's warps or a cluster's take to send
- * them. SYMM_PAUSE_LEAST(each), SYMM_PAUSE_MOST: bytes of such a call. */
-#define SYMM_PAUSE(each, clustered, bytes)                                             \
-    ((each) > 1    ? 1400u + (bytes) / 1024u * 5u                                      \
-     : (clustered) ? 832u + (bytes)*9u / 1024u - SYMM_PAUSE_BEYOND(bytes) / 256u       \
-                   : 900u + (bytes) / 1024u * 5u)
-#define SYMM_PAUSE_BEYOND(bytes) ((bytes) > (64u << 10) ? (bytes) - (64u << 10) : 0)
-#define SYMM_PAUSE_LEAST(each)   ((each) > 1 ? 32u << 10 : 4u << 10)
-#define SYMM_PAUSE_MOST          (512u << 10)
-
 /* Kernels for few ranks get the part before the base of member SYMM_FEW_RANKS: `team` is last. */
 struct symm_cuda_args {
     struct symm_cuda_scratch scratch; /* of `channel` */

@@ -295,7 +295,10 @@ struct symm_row_one_shot
     static constexpr int P = base::P, unrolled = base::unrolled;
     /* The first row is loaded while the counters are, where registers allow. */
     static constexpr bool soon = !place_type::loop && P * N <= 4;
+    /* Where a thread pauses before its first poll; bytes that a rank sends in such a call. */
     static constexpr bool pauses = !place_type::loop && P <= 2 && N == 2;
+    static constexpr uint32_t pause_least = P > 1 ? 32 << 10 : 4 << 10,
+                              pause_most = 512 << 10;
 
     const uint32_t room;       /* packets of a sender in a slot */
     uint32_t share;            /* rows of the first round */
@@ -369,6 +372,21 @@ struct symm_row_one_shot
         send(row, at, v);
     }
 
+    /* Cycles from a thread's last store to the peer to its first poll, if a rank sends so many bytes.
+     * Measured on H200: what a store takes, the link's time for the bytes, and what one block's warps
+     * or a cluster's take to send them. */
+    static SYMM_DEVICE uint32_t pause_of(uint32_t bytes)
+    {
+        const uint32_t link = bytes / 1024 * 5;
+
+        if constexpr (P > 1)
+            return 1400 + link;
+        else if constexpr (!place_type::clustered)
+            return 900 + link;
+        else
+            return 832 + bytes * 9 / 1024 - (bytes > 65536 ? bytes - 65536 : 0) / 256;
+    }
+
     /*
      * The clock at which a thread polls for its first row, 0: at once. It is when this rank's own
      * packets may have reached the peer. Those of a peer that began at the same time come no sooner,
@@ -381,10 +399,9 @@ struct symm_row_one_shot
     {
         const uint32_t bytes = rows * place.bytes;
 
-        if (!pauses || rows > place.step || bytes < SYMM_PAUSE_LEAST(P) ||
-            bytes > SYMM_PAUSE_MOST)
+        if (!pauses || rows > place.step || bytes < pause_least || bytes > pause_most)
             return 0;
-        return (sent + SYMM_PAUSE(P, place_type::clustered, bytes)) | 1;
+        return (sent + pause_of(bytes)) | 1;
     }
 
     /* Loads that have begun go on meanwhile. */
