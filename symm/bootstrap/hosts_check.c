@@ -215,7 +215,7 @@ static symm_status way_by_port(struct symm_check *check, int *listener)
         return symm__fail(SYMM_ERR_JOB, "the address of rank 0's host '%.100s' %s",
                           check->root, wrong);
     symm__address_any(&any);
-    *listener = symm__address_listen_until(&any, check->until);
+    *listener = symm__address_listen_until(&any, check->until, NULL, NULL);
     return *listener >= 0 ? SYMM_OK
                           : symm__fail_errno(SYMM_ERR_SYSTEM, errno,
                                              "rank 0 listening at the port of %s "

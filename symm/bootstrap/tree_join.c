@@ -634,7 +634,7 @@ static symm_status open_root(struct join *join, int *listener)
     }
     /* At all addresses: on this host the name may resolve to another one than elsewhere. */
     symm__address_any(&any);
-    *listener = symm__address_listen_until(&any, args->until);
+    *listener = symm__address_listen_until(&any, args->until, NULL, NULL);
     if (*listener < 0)
         return symm__fail_errno(
             SYMM_ERR_SYSTEM, errno,

@@ -195,7 +195,9 @@ static bool is_listed(const char *path, unsigned port)
     return is;
 }
 
-bool symm__address_is_passing(const struct symm_address *address, int error)
+/* Is the port that gave this errno held by no listener, so that it may soon be free? Outgoing
+ * connections of any program hold ephemeral ports, and a minute after their end still. */
+static bool is_passing(const struct symm_address *address, int error)
 {
     const unsigned port = ntohs(((const struct sockaddr_in *)&address->at)->sin_port);
 
@@ -203,7 +205,8 @@ bool symm__address_is_passing(const struct symm_address *address, int error)
            !is_listed("/proc/net/tcp6", port);
 }
 
-int symm__address_listen_until(struct symm_address *address, double until)
+int symm__address_listen_until(struct symm_address *address, double until,
+                               bool (*stopped)(void *user), void *user)
 {
     double pause = 0.01;
 
@@ -211,8 +214,8 @@ int symm__address_listen_until(struct symm_address *address, double until)
         const int fd = symm__address_listen(address);
         const int error = errno;
 
-        if (fd >= 0 || symm__now() >= until ||
-            !symm__address_is_passing(address, error)) {
+        if (fd >= 0 || symm__now() >= until || !is_passing(address, error) ||
+            (stopped && stopped(user))) {
             errno = error;
             return fd;
         }

@@ -41,11 +41,10 @@ const char *symm__address_text(const struct symm_address *address, char *text,
                                size_t bytes);
 /* A listener, or -1: errno. Port 0: any; `address` gets the port that was chosen. */
 int symm__address_listen(struct symm_address *address);
-/* Is the port that gave this errno held by no listener, so that it may soon be free? Outgoing
- * connections of any program hold ephemeral ports, and a minute after their end still. */
-bool symm__address_is_passing(const struct symm_address *address, int error);
-/* A listener at a given port: waits as long as it is passing. */
-int symm__address_listen_until(struct symm_address *address, double until);
+/* The same at a given port: waits while no listener holds it, but an outgoing connection of any
+ * program, or one that has ended a minute ago at most. stopped(user): no longer; NULL: never. */
+int symm__address_listen_until(struct symm_address *address, double until,
+                               bool (*stopped)(void *user), void *user);
 /* symm__address_listen at a port from low to high that is free, but not at port `but`; errno
  * EADDRINUSE: none is. low 0: any; but 0: none is left out. */
 int symm__address_listen_among(struct symm_address *address, int low, int high,

@@ -249,28 +249,17 @@ static size_t room_for_pending(const struct symmrun_nodes *nodes)
     return limit.rlim_cur < 4 ? 2 : (size_t)limit.rlim_cur / 2;
 }
 
-/* The port may be held by a connection that ends. -1: errno. */
-static int listen_at(struct symmrun_nodes *nodes, struct symm_address *at, double until)
+static bool is_interrupted(void *nodes)
 {
-    int fd, error;
-
-    while ((fd = symm__address_listen(at)) < 0) {
-        error = errno;
-        if (!symm__address_is_passing(at, error) || symm__now() >= until ||
-            interrupted(nodes)) {
-            errno = error;
-            return -1;
-        }
-        symm__sleep(0.05);
-    }
-    return fd;
+    return interrupted(nodes);
 }
 
 static bool receive_nodes(struct symmrun_nodes *nodes, struct symm_address *at,
                           double until)
 {
     struct gathering gathering = {.nodes = nodes,
-                                  .guests = {.listener = listen_at(nodes, at, until),
+                                  .guests = {.listener = symm__address_listen_until(
+                                                 at, until, is_interrupted, nodes),
                                              .most = room_for_pending(nodes),
                                              .guest_bytes = sizeof(struct pending),
                                              .seconds = PENDING_SECONDS,
