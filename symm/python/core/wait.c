@@ -160,21 +160,19 @@ static bool is_done(struct wait *wait)
 /* A handler has raised: the thread has the wait from now on, unless it has ended. */
 static void leave(struct wait *wait)
 {
-    bool done;
+    bool left;
 
-    Py_INCREF((PyObject *)wait->ctx);
-    Py_INCREF(wait->what.object);
-    wait->ctx->calls++;
     pthread_mutex_lock(&wait->lock);
-    done = wait->done;
-    wait->left = true;
+    left = !wait->done;
+    if (left) { /* drop() gives back: it needs the GIL, which this thread has */
+        Py_INCREF((PyObject *)wait->ctx);
+        Py_INCREF(wait->what.object);
+        wait->ctx->calls++;
+        wait->left = true;
+    }
     pthread_mutex_unlock(&wait->lock);
-    if (!done)
-        return;
-    wait->ctx->calls--;
-    Py_DECREF(wait->what.object);
-    Py_DECREF((PyObject *)wait->ctx);
-    wait_free(wait);
+    if (!left)
+        wait_free(wait);
 }
 
 /* In the child of a handler that has forked: the thread is the parent's, and so is its lock. */
