@@ -42,48 +42,12 @@ static void test_reason(void **state)
               SYMM_ERR_INVALID, "rank 1 reports: no-interface-fits");
 }
 
-/* What listens at rank 0's port takes no connection: the first try has not ended at the deadline. */
-static void test_silent(void **state)
+/* A rank of two, alone with what is at rank 0's place. */
+static symm_status join_at(int rank, const char *root, double seconds)
 {
     static const struct symm_host_address place = {.family = 4};
-    const int rank = 1;
     uint8_t entry[ENTRY_BYTES] = {0}, all[2 * ENTRY_BYTES];
-    struct symm_address at;
-    char root[64];
-    int silent;
 
-    (void)state;
-    assert_null(symm__address_parse("127.0.0.1", SYMM_ADDRESS_NUMBER, &at));
-    ((struct sockaddr_in *)(void *)&at.at)->sin_port = 0;
-    silent = symm__address_listen(&at);
-    assert_true(silent >= 0);
-    assert_int_equal(symm__tree_join(&(struct symm_tree_join){
-                         .rank = rank,
-                         .size = 2,
-                         .ranks = &rank,
-                         .count = 1,
-                         .entries = entry,
-                         .bytes = ENTRY_BYTES,
-                         .all = all,
-                         .root = symm__address_text(&at, root, sizeof(root)),
-                         .listener = -1,
-                         .place = &place,
-                         .key = key,
-                         .until = symm__now() + 0.05}),
-                     SYMM_ERR_TIMEOUT);
-    assert_non_null(strstr(symm_last_error(), "(no try has ended)"));
-    close(silent);
-}
-
-/* Rank 0 of two, alone at that port. */
-static symm_status join_at(int port, double seconds)
-{
-    static const struct symm_host_address place = {.family = 4};
-    const int rank = 0;
-    uint8_t entry[ENTRY_BYTES] = {0}, all[2 * ENTRY_BYTES];
-    char root[32];
-
-    snprintf(root, sizeof(root), "127.0.0.1:%d", port);
     return symm__tree_join(&(struct symm_tree_join){.rank = rank,
                                                     .size = 2,
                                                     .ranks = &rank,
@@ -96,6 +60,33 @@ static symm_status join_at(int port, double seconds)
                                                     .place = &place,
                                                     .key = key,
                                                     .until = symm__now() + seconds});
+}
+
+/* What listens at rank 0's port takes no connection: the first try has not ended at the deadline. */
+static void test_silent(void **state)
+{
+    struct symm_address at;
+    char root[64];
+    int silent;
+
+    (void)state;
+    assert_null(symm__address_parse("127.0.0.1", SYMM_ADDRESS_NUMBER, &at));
+    ((struct sockaddr_in *)(void *)&at.at)->sin_port = 0;
+    silent = symm__address_listen(&at);
+    assert_true(silent >= 0);
+    assert_int_equal(join_at(1, symm__address_text(&at, root, sizeof(root)), 0.05),
+                     SYMM_ERR_TIMEOUT);
+    assert_non_null(strstr(symm_last_error(), "(no try has ended)"));
+    close(silent);
+}
+
+/* Rank 0, which listens at that port. */
+static symm_status join_port(int port, double seconds)
+{
+    char root[32];
+
+    snprintf(root, sizeof(root), "127.0.0.1:%d", port);
+    return join_at(0, root, seconds);
 }
 
 /* Ends a connection at once, so that nothing of it holds its port. */
@@ -124,15 +115,15 @@ static void test_held(void **state)
 
     (void)state;
     begin = symm__now();
-    assert_int_equal(join_at(port, 4 * HARNESS_SOON), SYMM_ERR_SYSTEM);
+    assert_int_equal(join_port(port, 4 * HARNESS_SOON), SYMM_ERR_SYSTEM);
     assert_true(symm__now() - begin < HARNESS_SOON);
     assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
     own = ntohs(at.sin_port);
-    assert_int_equal(join_at(own, 0.05), SYMM_ERR_SYSTEM);
+    assert_int_equal(join_port(own, 0.05), SYMM_ERR_SYSTEM);
     assert_non_null(strstr(symm_last_error(), strerror(EADDRINUSE)));
     assert_int_equal(pthread_create(&thread, NULL, reset_later, &fd), 0);
-    assert_int_equal(join_at(own, 2), SYMM_ERR_TIMEOUT);
+    assert_int_equal(join_port(own, 2), SYMM_ERR_TIMEOUT);
     assert_non_null(strstr(symm_last_error(), "rank 1"));
     pthread_join(thread, NULL);
     close(server);
