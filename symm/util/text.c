@@ -114,8 +114,8 @@ ssize_t symm__write_quietly(int fd, const void *data, size_t bytes)
         written = write(fd, data, bytes);
     } while (written < 0 && errno == EINTR);
     error = errno;
-    /* One that was pending before is the program's own and stays. A pipe whose reader goes away
-     * after it has taken some of the data raises SIGPIPE, too, and there is no error. */
+    /* A signal that was pending before belongs to the program and stays pending. write(2) may
+     * return a count and raise SIGPIPE: the reader of a pipe has left after a part of the data. */
     raised = ours;
     if (sigismember(&pending, SIGPIPE))
         sigdelset(&raised, SIGPIPE);

@@ -165,8 +165,8 @@ static void stream_dealloc(PyObject *self)
     PyObject *kept_type, *value, *traceback;
 
     PyErr_Fetch(&kept_type, &value, &traceback);
-    /* The context's end takes the stream along. One that ends with the process, since a thread waits in
-     * it, must not be waited for here. */
+    /* The end of a context destroys its streams. A context in which a thread still waits ends with the
+     * process: to wait for its stream here could last for ever. */
     if (stream->handle && stream->ctx->handle && !stream->ctx->ended) {
         PyThreadState *state = core_enter(stream->ctx);
 
