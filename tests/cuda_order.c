@@ -577,3 +577,20 @@ int order_runs(struct run run)
     return failed;
 }
 #endif
+
+int order_variants(struct run run)
+{
+    const uint64_t seed = (uint64_t)harness_env("SYMM_TEST_SEED", 1);
+    int failed = 0;
+
+    run.rounds = (int)harness_env("SYMM_TEST_ROUNDS", run.rounds);
+    for (int i = 0; i < 4; i++) {
+        run.seed = seed + (uint64_t)(i * run.rounds);
+        run.teams = 1 + i / 2 % TEAMS;
+        run.deep = run.same ? 1 : i % 2 ? DEEP : 2;
+        run.behind = i != 1;
+        run.nccl = i != 2;
+        failed += order_runs(run) != 0;
+    }
+    return failed;
+}

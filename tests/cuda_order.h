@@ -51,5 +51,9 @@ enum { PULL = 2, LINES = 5 };
 
 /* 0: success, at the latest with a timeout that no slow machine exceeds. */
 int order_runs(struct run run);
+/* Four runs of one and of two teams, of calls behind each other on each stream, with and without
+ * `behind` and `nccl`; of run.rounds each, or SYMM_TEST_ROUNDS, from SYMM_TEST_SEED on. How many
+ * have failed. */
+int order_variants(struct run run);
 
 #endif

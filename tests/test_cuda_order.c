@@ -106,26 +106,14 @@ static void test_queues(void **state)
 
 static void orders(int ranks, int streams, int connections, bool same)
 {
-    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) == 1 ? 200 : 2;
-    const int rounds = (int)harness_env("SYMM_TEST_ROUNDS", usual);
-
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(
-            order_runs((struct run){.seed = (uint64_t)harness_env("SYMM_TEST_SEED", 1) +
-                                            (uint64_t)(i * rounds),
-                                    .rounds = rounds,
-                                    .ranks = ranks,
-                                    .teams = 1 + i / 2 % TEAMS,
-                                    .streams = streams,
-                                    .deep = same    ? 1
-                                            : i % 2 ? DEEP
-                                                    : 2,
-                                    .connections = connections,
-                                    .behind = i != 1,
-                                    .nccl = i != 2,
-                                    .same = same,
-                                    .may_fail = connections == 1 && !same}),
-            0);
+    assert_int_equal(order_variants((struct run){
+                         .rounds = harness_env("SYMM_TEST_LONG", 0) == 1 ? 200 : 2,
+                         .ranks = ranks,
+                         .streams = streams,
+                         .connections = connections,
+                         .same = same,
+                         .may_fail = connections == 1 && !same}),
+                     0);
 }
 
 /* What needs no care: one call on each stream, in one order on all ranks. (With two, the

@@ -24,25 +24,15 @@
 
 static void orders(int streams, int connections)
 {
-    const int64_t usual = harness_env("SYMM_TEST_LONG", 0) == 1 ? 50 : 1;
-    const int rounds = (int)harness_env("SYMM_TEST_ROUNDS", usual);
-
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(
-            order_runs((struct run){.seed = (uint64_t)harness_env("SYMM_TEST_SEED", 1) +
-                                            (uint64_t)(i * rounds),
-                                    .rounds = rounds,
-                                    .ranks = 2,
-                                    .teams = 1 + i / 2 % TEAMS,
-                                    .streams = streams,
-                                    .deep = i % 2 ? DEEP : 2,
-                                    .connections = connections,
-                                    .processors = 72,
-                                    .behind = i != 1,
-                                    .norm = true,
-                                    .nccl = i != 2,
-                                    .may_fail = connections == 1}),
-            0);
+    assert_int_equal(order_variants((struct run){
+                         .rounds = harness_env("SYMM_TEST_LONG", 0) == 1 ? 50 : 1,
+                         .ranks = 2,
+                         .streams = streams,
+                         .connections = connections,
+                         .processors = 72,
+                         .norm = true,
+                         .may_fail = connections == 1}),
+                     0);
 }
 
 static void test_two_streams(void **state)
