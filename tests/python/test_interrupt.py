@@ -75,51 +75,43 @@ def test_uncaught(symmrun, tmp_path):
     assert time.monotonic() - begin < 40
 
 
+# Rank 0 waits for rank 1, which comes after two seconds; the signal comes after half a second.
+HANDLED = """
+    import os, signal, threading, time
+    import symm
+    seen = []
+    signal.signal(signal.SIGUSR1, lambda *_: seen.append(HANDLER))
+    with symm.init() as ctx:
+        stream = ctx.stream()
+        if ctx.world.rank == 1:
+            time.sleep(2)
+        work = ctx.world.barrier(stream=stream, work=True)
+        if ctx.world.rank == 0:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        WAIT
+        print("right")
+"""
+
+
 def test_handler_that_returns(symmrun):
     """A handler that raises nothing runs during the wait, which goes on."""
-    done = symmrun(2, """
-        import os, signal, threading, time
-        import symm
-        calls = []
-        signal.signal(signal.SIGUSR1, lambda *_: calls.append(time.monotonic()))
-        with symm.init() as ctx:
-            stream = ctx.stream()
-            if ctx.world.rank == 1:
-                time.sleep(2)
-            work = ctx.world.barrier(stream=stream, work=True)
-            if ctx.world.rank == 0:
-                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-            work.synchronize()
-            assert len(calls) == 1 - ctx.world.rank
-            print("right")
-            if calls:
-                print("early", time.monotonic() - calls[0] > 0.3)
-    """)
+    done = symmrun(2, HANDLED.replace("HANDLER", "time.monotonic()").replace("WAIT", """\
+work.synchronize()
+        assert len(seen) == 1 - ctx.world.rank
+        if seen:
+            print("early", time.monotonic() - seen[0] > 0.3)"""))
     assert done.stdout.count("right") == 2 and "early True" in done.stdout
 
 
 def test_handler_that_forks(symmrun):
     """The thread that waits is the parent's: the child's call is refused, the parent's goes on."""
-    done = symmrun(2, """
-        import os, signal, threading, time
-        import symm
-        children = []
-        signal.signal(signal.SIGUSR1, lambda *_: children.append(os.fork()))
-        with symm.init() as ctx:
-            stream = ctx.stream()
-            if ctx.world.rank == 1:
-                time.sleep(2)
-            work = ctx.world.barrier(stream=stream, work=True)
-            if ctx.world.rank == 0:
-                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-            try:
-                work.synchronize()
-            except symm.Forked:
-                os._exit(0 if children == [0] else 1)
-            for child in children:
-                print("refused", os.waitpid(child, 0)[1] == 0)
-            print("right")
-    """)
+    done = symmrun(2, HANDLED.replace("HANDLER", "os.fork()").replace("WAIT", """\
+try:
+            work.synchronize()
+        except symm.Forked:
+            os._exit(0 if seen == [0] else 1)
+        for child in seen:
+            print("refused", os.waitpid(child, 0)[1] == 0)"""))
     assert done.stdout.count("right") == 2 and "refused True" in done.stdout, done.stdout
 
 
