@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,26 @@ def torchrun(tmp_path, request):
     return run
 
 
+def wait_all(agents, timeout):
+    """Until all have ended, one has failed, or `timeout` seconds: then it ends the rest."""
+    end = time.monotonic() + timeout
+    try:
+        while time.monotonic() < end:
+            statuses = [agent.poll() for agent in agents]
+            if None not in statuses or any(statuses):
+                break
+            time.sleep(0.05)
+    finally:
+        for agent in agents:
+            agent.terminate()  # it ends its ranks
+        for agent in agents:
+            try:
+                agent.wait(timeout=40)
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                agent.wait()
+
+
 @pytest.fixture
 def torchrun_hosts(tmp_path):
     """torchrun_hosts(each, source): one torchrun a host, with each[host] ranks, all on this
@@ -92,13 +113,14 @@ def torchrun_hosts(tmp_path):
         (tmp_path / "engine").mkdir(exist_ok=True)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
+        output = [tmp_path / f"host{host}.log" for host in range(len(each))]
         agents = [
             subprocess.Popen(
                 [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(each)),
                  "--node-rank", str(host), "--master-addr", "127.0.0.1",
                  "--master-port", str(port), "--max-restarts", "1",
                  "--nproc-per-node", str(ranks), str(program)],
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                stdout=output[host].open("wb"), stderr=subprocess.STDOUT,
                 env={**os.environ, "SYMM_BACKEND": "host", "OMP_NUM_THREADS": "1",
                      "SYMM_HOST_ID": f"host{host}", "SYMM_HOST_ADDRESS": "127.0.0.1",
                      "SYMM_HEAP_BYTES": "1G", "SYMM_TEAM_BYTES": "4M",
@@ -106,11 +128,8 @@ def torchrun_hosts(tmp_path):
                      "SYMM_FAKE_ENGINE_DIR": str(tmp_path / "engine"), **env})
             for host, ranks in enumerate(each)
         ]
-        try:
-            said = [agent.communicate(timeout=timeout)[0] for agent in agents]
-        finally:
-            for agent in agents:
-                agent.kill()
+        wait_all(agents, timeout)
+        said = [file.read_text(errors="replace") for file in output]
         assert all(agent.returncode == 0 for agent in agents), "\n".join(said)
         return said
 

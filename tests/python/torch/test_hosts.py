@@ -101,10 +101,16 @@ from datetime import timedelta
 
 rank, first = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 failed = [pathlib.Path(__file__ + f".{r}") for r in range(2)]
-if first and rank == 2:  # torchrun would start it again at once, to join the others' first try
+
+# When ranks 0 and 1 have both failed: torchrun ends a host's other ranks with its first one, and
+# starts rank 2 again at once, which must not join the first try of ranks 0 and 1.
+def end_first_try():
     while not all(path.exists() for path in failed):
         time.sleep(0.05)
     os._exit(1)
+
+if first and rank == 2:
+    end_first_try()
 
 import numpy as np, torch, torch.distributed as dist
 import symm, symm.torch
@@ -126,7 +132,7 @@ if first:
     except symm.JobError as error:
         os.write(1, f"said: {error}\\n".encode())
     failed[rank].touch()
-    os._exit(1)
+    end_first_try()
 
 def check(ctx):
     world, info = ctx.world, ctx.info
