@@ -24,7 +24,7 @@
 
 #include "harness.h"
 #include "symm/tools.h"
-#include "util/text.h"
+#include "util/file.h"
 
 static char folder[] = "/tmp/symm-limit-XXXXXX";
 static _Atomic int *go;

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "model/program_private.h"
+#include "util/file.h"
 #include "util/status.h"
-#include "util/text.h"
 
 #define BESIDE_ROOM   16   /* for ".new" and a number after a path */
 #define BESIDE_NUMBER 1000 /* names that are tried before EEXIST is an error */

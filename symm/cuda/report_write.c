@@ -9,8 +9,8 @@
 #include "cuda/report.h"
 #include "symm/tools.h"
 #include "util/emit.h"
+#include "util/file.h"
 #include "util/status.h"
-#include "util/text.h"
 
 static const char *hex(const uint8_t *bytes, size_t count, char *text)
 {

@@ -14,8 +14,8 @@
 
 #include "record/record.h"
 #include "util/emit.h"
+#include "util/file.h"
 #include "util/status.h"
-#include "util/text.h"
 
 /* Ids may be hashes of 64 bits, and JSON's readers hold 63: as text. */
 static void key_id(struct symm_emit *emit, const char *key, uint64_t value)

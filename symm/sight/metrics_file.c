@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "sight/metrics.h"
+#include "util/file.h"
 #include "util/file_name.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
-#include "util/text.h"
 
 /*
  * Seconds of a tick, measured once, between the opening and the first file that comes later: with a

@@ -15,10 +15,10 @@
 
 #include "sight/dump.h"
 #include "sight/sight.h"
+#include "util/file.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
-#include "util/text.h"
 
 symm_status symm__sight_save_open(struct symm_sight *sight,
                                   const struct symm_sight_config *config)

@@ -14,11 +14,11 @@
 
 #include "sight/trace.h"
 #include "sight/trace_event.h"
+#include "util/file.h"
 #include "util/file_name.h"
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
-#include "util/text.h"
 
 #define BATCH 4096 /* events of one write */
 

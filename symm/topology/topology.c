@@ -15,10 +15,10 @@
 #include <string.h>
 
 #include "symm/tools.h"
+#include "util/file.h"
 #include "util/library.h"
 #include "util/log.h"
 #include "util/status.h"
-#include "util/text.h"
 
 #ifndef SYMM_HAVE_HWLOC
 #define SYMM_HAVE_HWLOC 0

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "util/text.h"
+#include "util/file.h"
 
 /* Pickle opcodes, as pickletools names them. */
 enum {

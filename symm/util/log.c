@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "symm/symm.h"
+#include "util/file.h"
 #include "util/file_name.h"
 #include "util/option_table.h"
 #include "util/text.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * text.h - reads small files, writes descriptors and sizes, and makes text that may hold any bytes fit
- * to be shown.
+ * text.h - reads small files, writes sizes, and makes text that may hold any bytes fit to be shown.
  */
 #ifndef SYMM_UTIL_TEXT_H
 #define SYMM_UTIL_TEXT_H
@@ -27,13 +26,5 @@ ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* "48 KiB", "1.5 GiB": at most four digits. Returns text. */
 const char *symm__size_text(uint64_t size, char *text, size_t bytes);
-/* write(2), again after EINTR, whose SIGPIPE or SIGXFSZ the program does not see: EPIPE, or EFBIG
- * beyond RLIMIT_FSIZE, is an error and no more. */
-ssize_t symm__write_quietly(int fd, const void *data, size_t bytes);
-/* Writes all of it, quietly. Returns 0 or an errno. */
-int symm__write_all(int fd, const void *data, size_t bytes);
-/* Ends a file that was written beside its place, so that `path` is whole or as it was: closes fd,
- * and renames the file or, after an error (an errno), removes it. Returns 0 or an errno. */
-int symm__file_finish(int fd, int error, const char *beside, const char *path);
 
 #endif

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "tools/symm-top/top.h"
-#include "util/text.h"
+#include "util/file.h"
 
 #define OPEN  "\033[?1049h\033[?25l\033[?7l" /* other screen, no cursor, no wrap */
 #define CLOSE "\033[?7h\033[?25h\033[?1049l"
