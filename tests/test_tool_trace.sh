@@ -122,8 +122,10 @@ sed 's/"job": "/"job": "x/' "$folder/kept" >"$file"
 ! merge || fail "files of two jobs are merged"
 grep -q "another job" "$folder/err" || fail "two jobs are not told"
 sed '5s/}//' "$folder/kept" >"$file"
+cp "$folder/merged.json" "$folder/earlier"
 ! merge || fail "a bad line is merged"
-[ -e "$folder/merged.json" ] && fail "a merge that fails leaves a file"
+cmp "$folder/merged.json" "$folder/earlier" || fail "a merge that fails changes the earlier file"
+[ "$(ls "$folder"/merged.json*)" = "$folder/merged.json" ] || fail "a failed merge leaves a file"
 
 # Clocks: some barrier's exit comes at most 10 us after its entry on the other rank, and never
 # before it. A rank's moments are in the order of the machine, however busy it is; that one of 2,000
@@ -165,6 +167,15 @@ truncate -s -20 "$folder"/trace/*rank1.json
 merge || fail "merge of a cut line"
 merged "cut"
 [ "$(grep -c '"pid": 1' "$folder/merged.json")" = $((whole - 1)) ] || fail "cut: not one line has gone"
+
+# Beyond RLIMIT_FSIZE the earlier file stays; a link is followed.
+cp "$folder/merged.json" "$folder/earlier"
+! (ulimit -f 1 && merge) || fail "a merged file beyond the limit"
+cmp "$folder/merged.json" "$folder/earlier" || fail "the earlier file is lost"
+[ "$(ls "$folder"/merged.json*)" = "$folder/merged.json" ] || fail "beyond the limit: a file is left"
+ln -s merged.json "$folder/link.json"
+"$bin/symm-info" trace "$folder/trace" -o "$folder/link.json" 2>"$folder/err"
+[ -L "$folder/link.json" ] || fail "merge: a link is replaced"
 
 # CUDA: launches are slices.
 if [ -e "$BUILD_DIR/lib/libfake_cuda.so" ]; then

@@ -11,20 +11,7 @@
 #include <unistd.h>
 
 #include "perf/job.h"
-
-/* 0, or errno. */
-static int write_to(FILE *file, bool special,
-                    void (*write)(FILE *file, const void *arg), const void *arg)
-{
-    int error;
-
-    write(file, arg);
-    error =
-        ferror(file) || fflush(file) || (!special && fsync(fileno(file))) ? errno : 0;
-    if (fclose(file) && !error)
-        error = errno;
-    return error;
-}
+#include "tools/common/output.h"
 
 static int refuse(const char *path, const char *flag, int error)
 {
@@ -33,17 +20,6 @@ static int refuse(const char *path, const char *flag, int error)
     fprintf(stderr, "symm-perf: %s: %s cannot be written: %s\n", flag, path,
             strerror(error));
     return PERF_REFUSED;
-}
-
-/* The temporary name beside `path`, renamed when the file is whole. NULL: no memory. */
-static char *fresh_name(const char *path)
-{
-    size_t bytes = strlen(path) + 16;
-    char *fresh = malloc(bytes);
-
-    if (fresh)
-        snprintf(fresh, bytes, "%s.%d", path, (int)getpid());
-    return fresh;
 }
 
 /* In a folder with the sticky bit another user's file cannot be replaced. */
@@ -64,15 +40,11 @@ static bool is_stuck(const char *path, const struct stat *is)
 /* 0, or errno: can a file be made beside `path`? */
 static int try_beside(const char *path)
 {
-    char *fresh = fresh_name(path);
-    int fd = fresh ? open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
-    int error = !fresh ? ENOMEM : fd < 0 ? errno : 0;
+    struct output output;
+    int error = output_begin(&output, path);
 
-    if (fd >= 0) {
-        close(fd);
-        unlink(fresh);
-    }
-    free(fresh);
+    if (!error)
+        (void)output_end(&output, ECANCELED);
     return error;
 }
 
@@ -114,23 +86,12 @@ int perf_file_check(const char *path, const char *flag)
 int perf_file_write(const char *path, const char *flag,
                     void (*write)(FILE *file, const void *arg), const void *arg)
 {
-    struct stat is;
-    bool special = lstat(path, &is) == 0 && !S_ISREG(is.st_mode); /* links, too */
-    char *fresh = special ? strdup(path) : fresh_name(path);
-    FILE *file = NULL;
-    int error = ENOMEM;
+    struct output output;
+    int error = output_begin(&output, path);
 
-    if (fresh) {
-        file = fopen(fresh, "we");
-        error = errno;
+    if (!error) {
+        write(output.stream, arg);
+        error = output_end(&output, 0);
     }
-    if (file) {
-        error = write_to(file, special, write, arg);
-        if (!error && !special && rename(fresh, path))
-            error = errno;
-        if (error && !special)
-            unlink(fresh);
-    }
-    free(fresh);
     return refuse(path, flag, error);
 }

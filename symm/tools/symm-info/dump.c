@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <symm/symm.h>
 
 #include "sight/dump.h"
 #include "tools/common/args.h"
+#include "tools/common/output.h"
 
 struct options {
     const char *job, *out, *format, *folder;
@@ -134,41 +134,25 @@ static bool write_text(FILE *file, const struct symm_sight_ranks *ranks,
     return !ferror(file);
 }
 
-/* To PATH by way of a file beside it, so that PATH is whole or absent. A device, a pipe or a link
- * is written to: a rename would replace it. */
 static bool write_file(const struct symm_sight_ranks *ranks,
                        const struct dump_sequences *sequences,
                        const struct options *options, bool *differs)
 {
-    char beside[4096];
-    struct stat is;
-    bool special, good;
-    FILE *file;
+    struct output output;
+    int error;
 
     if (!options->out)
         return write_text(stdout, ranks, sequences, options, differs);
-    special = lstat(options->out, &is) == 0 && !S_ISREG(is.st_mode);
-    if (special) {
-        file = fopen(options->out, "we");
-    } else if ((size_t)snprintf(beside, sizeof(beside), "%s.%ld", options->out,
-                                (long)getpid()) >= sizeof(beside)) {
-        errno = ENAMETOOLONG;
-        file = NULL;
-    } else {
-        file = fopen(beside, "wxe");
+    error = output_begin(&output, options->out);
+    if (error == 0) {
+        bool good = write_text(output.stream, ranks, sequences, options, differs);
+
+        error = output_end(&output, good ? 0 : errno);
     }
-    good = file && write_text(file, ranks, sequences, options, differs);
-    if (file && fclose(file) != 0)
-        good = false;
-    if (good && !special && rename(beside, options->out) != 0)
-        good = false;
-    if (good)
-        return true;
-    fprintf(stderr, "symm-info: %s cannot be written: %s\n", options->out,
-            strerror(errno));
-    if (file && !special)
-        (void)unlink(beside);
-    return false;
+    if (error != 0)
+        fprintf(stderr, "symm-info: %s cannot be written: %s\n", options->out,
+                strerror(error));
+    return error == 0;
 }
 
 /* ---- The command -------------------------------------------------------------------------- */

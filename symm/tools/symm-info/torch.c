@@ -13,7 +13,6 @@
  * pair that may have other messages in between, as part of a batch or received from any rank.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +20,7 @@
 
 #include "tools/symm-info/dump.h"
 #include "util/emit.h"
+#include "util/file.h"
 
 #define VERSION "2.10"
 
@@ -497,20 +497,22 @@ bool symm__dump_torch(const char *folder, const struct symm_sight_ranks *ranks,
     }
     for (int i = 0; i < ranks->count; i++) {
         const struct symm_sight_rank *rank = &ranks->rank[i];
+        struct symm_file file;
         struct symm_emit emit;
         char path[4096];
         int fd, error = 0;
 
         snprintf(path, sizeof(path), "%.4000s/rank%d", folder, rank->page->rank);
-        fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (fd < 0)
+        fd = symm__file_begin(&file, path);
+        if (fd < 0) {
             error = errno;
-        if (fd >= 0) {
+        } else {
             symm__emit_init_fd(&emit, SYMM_EMIT_PICKLE, fd);
             emit_rank(&emit, ranks, rank, sequences);
             error = symm__emit_finish(&emit);
             if (close(fd) != 0 && error == 0)
                 error = errno;
+            error = symm__file_end(&file, error);
         }
         if (error) {
             fprintf(stderr, "symm-info: %s cannot be written: %s\n", path,

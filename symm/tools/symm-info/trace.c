@@ -14,10 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "tools/common/args.h"
+#include "tools/common/output.h"
 #include "tools/symm-info/info.h"
 #include "util/emit.h"
 
@@ -367,23 +366,19 @@ static int merge(struct job *job, FILE *out)
     return status;
 }
 
-/* Writes the file in whole or not at all. A device or a link that cannot be written to stays. */
 static int merge_to(struct job *job, const char *path)
 {
-    FILE *out = path ? fopen(path, "we") : stdout;
-    struct stat is;
-    int status;
+    struct output output;
+    int error, status;
 
-    if (!out)
-        return fail(path, strerror(errno));
-    status = merge(job, out);
     if (!path)
-        return status; /* main flushes it */
-    if (fclose(out) != 0 && status == 0)
-        status = fail(path, strerror(errno));
-    if (status != 0 && lstat(path, &is) == 0 && S_ISREG(is.st_mode))
-        (void)unlink(path);
-    return status;
+        return merge(job, stdout); /* main flushes it */
+    error = output_begin(&output, path);
+    if (error != 0)
+        return fail(path, strerror(error));
+    status = merge(job, output.stream);
+    error = output_end(&output, status == 0 ? 0 : EINVAL); /* merge has said why */
+    return status == 0 && error != 0 ? fail(path, strerror(error)) : status;
 }
 
 int symm__info_trace(int argc, char **argv)
