@@ -208,7 +208,7 @@ if [ -e "$BUILD_DIR/lib/libfake_cuda.so" ]; then
     job 2 SYMM_BACKEND=cuda SYMM_CUDA_LIBRARY="$BUILD_DIR/lib/libfake_cuda.so" SYMM_SIGHT=1 \
         FAKE_CUDA_DEVICES=2 SYMM_KERNELS="$folder/kernels" -- eager=50 replays=40
     [ "$status" = 0 ] || fail "a graph: the program: $(cat "$folder/err")"
-    slices none
+    slices ' wait '
     same "a graph"
     for state in "launched 100" "captured 6"; do
         [ "$(cat "$folder"/trace/*.json | grep -c "\"state\": \"${state% *}\"")" = "${state#* }" ] ||
