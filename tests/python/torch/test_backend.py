@@ -414,8 +414,9 @@ def ended(work, text):
         raise AssertionError("came to an end")
     return time.time() - begin
 
+dist.barrier()  # the groups' timeouts are those of making them, too
 short, aborted, unsent, unreceived = (dist.new_group(timeout=timedelta(seconds=t))
-                                      for t in (1, 60, 60, 60))
+                                      for t in (2, 60, 60, 60))
 cpu = torch.device("cpu")
 if rank == 0:
     assert ended(dist.irecv(torch.zeros(4), 1, tag=9, group=short), "rank 1 with tag 9") < 10
@@ -524,7 +525,8 @@ except dist.DistBackendError as error:
     assert "symm:" in str(error)
 else:
     raise AssertionError("shapes differ")
-slow = dist.new_group(timeout=timedelta(seconds=1))
+dist.barrier()  # the group's timeout is that of making it, too
+slow = dist.new_group(timeout=timedelta(seconds=2))
 if rank == 0:
     try:
         dist.all_reduce(torch.ones(4), group=slow)
