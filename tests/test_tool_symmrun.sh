@@ -172,12 +172,15 @@ XDG_RUNTIME_DIR=$work/login env -u SYMM_RUNTIME_DIR "$symmrun" -n 1 --no-prefix 
 # One whose symmrun and reaper were killed goes with the next job; one in use stays.
 stale=$(mktemp -d "/tmp/symmrun-$(id -u)-XXXXXX")
 mkdir -m 700 "$stale/symm-$(id -u)" && mkfifo "$stale/symm-$(id -u)/0123"
-held=$(mktemp -d "/tmp/symmrun-$(id -u)-XXXXXX")
-flock -n "$held" "$symmrun" -n 1 -- true
-private -n 1 -- true
+# Locked by its descriptor: by its name flock would make a file if another job has swept it before.
+for _ in 1 2 3 4 5; do
+    held=$(mktemp -d "/tmp/symmrun-$(id -u)-XXXXXX")
+    { exec 8<"$held"; } 2>/dev/null && flock -n 8 && [ -d "$held" ] && break
+done
+private -n 1 -- true 8<&-
 [ ! -e "$stale" ] || fail 'the directory of a killed job is left'
-flock -n "$held" env -u SYMM_RUNTIME_DIR "$symmrun" -n 1 -- true
-[ -e "$held" ] || fail 'the directory of a running job was removed'
+[ -d "$held" ] || fail 'the directory of a running job was removed'
+exec 8<&-
 rmdir "$held" 2>/dev/null
 # A umask that keeps the owner out of what is made: the directory and the sockets are usable all the
 # same. root may use them with any mode.
@@ -220,6 +223,36 @@ awk '{ c = substr($0, 2, 1); sub(/^\[[0-9]\] /, ""); if (length($0) != 3000000) 
 # shellcheck disable=SC2016
 lines=$("$symmrun" -n 2 -- seq 100000 | { sleep 0.5 && wc -l; })
 [ "$lines" = 200000 ] || fail "slow reader: $lines lines"
+# One that pauses for longer than what ranks leave behind is waited for: the ranks have ended long since.
+lines=$("$symmrun" -n 2 -- seq 20000 | { sleep 2.5 && wc -l; })
+[ "$lines" = 40000 ] || fail "a reader's pause after the end of the ranks: $lines lines"
+lines=$("$symmrun" -n 2 -- sh -c 'seq 20000 >&2' 2>&1 >/dev/null | { sleep 2.5 && wc -l; })
+[ "$lines" = 40000 ] || fail "a reader's pause, stderr: $lines lines"
+# A pause of symmrun itself.
+{ "$symmrun" -n 2 -- seq 20000 & echo $! >paused && wait $! && echo 0 >status; } 2>err |
+    { sleep 0.7 && kill -STOP "$(cat paused)" && sleep 2 && kill -CONT "$(cat paused)" && wc -l; } >out
+[ "$(cat out status)" = $'40000\n0' ] || fail "stopped with output that waits: $(cat out status)"
+# A signal ends the wait for the reader. What is lost then shows in the exit status.
+for which in 1 2; do
+    rm -f reader
+    mkfifo reader
+    exec 9<>reader
+    case $which in
+    1) "$symmrun" -n 1 -- seq 20000 >reader 2>err & ;;
+    2) "$symmrun" -n 1 -- sh -c 'seq 20000 >&2' >out 2>reader & ;;
+    esac
+    pid=$!
+    # Until the rank has ended: a zombie, beside the reaper.
+    for _ in $(seq 1200); do
+        ! ps -o stat=,comm= --ppid "$pid" | grep -q '^Z' || break
+        sleep 0.05
+    done
+    kill -TERM "$pid"
+    wait "$pid"
+    status=$?
+    [ "$status" = 143 ] || fail "a signal while output waits for its reader: exit status $status, stream $which"
+    exec 9<&-
+done
 # The ranks of the latter end as they would without symmrun, if they write for ever, too.
 timeout -s KILL 60 "$symmrun" -n 2 -- yes 2>err | head -n 1 >out
 [ "${PIPESTATUS[0]}" = 141 ] || fail 'a reader that went away: the ranks have not got SIGPIPE'
@@ -451,7 +484,7 @@ for signal in USR1 USR2; do
     rm end
 done
 # One that comes before the ranks are programs waits for them.
-begin 1 -- sh -c 'echo up; sleep 0.3'
+begin 1 -- sh -c 'echo up; sleep 20'
 kill -USR1 "$pid"
 ended 138 'SIGUSR1, not handled by the rank'
 has err 'rank 0 was killed by SIGUSR1'

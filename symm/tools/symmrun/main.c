@@ -173,7 +173,7 @@ static int time_left(const struct symmrun *run)
     return symmrun_milliseconds(due);
 }
 
-static bool output_pending(const struct symmrun *run)
+bool symmrun_output_pending(const struct symmrun *run)
 {
     return run->queues[0].end > run->queues[0].begin ||
            run->queues[1].end > run->queues[1].begin;
@@ -188,7 +188,7 @@ static void check_output(struct symmrun *run)
         return;
     for (size_t i = 0; i < 2 * (size_t)run->options.ranks; i++)
         open = open || stream_at(run, i)->fd >= 0;
-    if (output_pending(run)) {
+    if (symmrun_output_pending(run)) {
         /* The time limit is for processes that the ranks left behind, not for a slow reader. */
         if (run->next < symm__now() + 0.5)
             run->next = symm__now() + 0.5;
@@ -233,14 +233,15 @@ static void serve_all(struct symmrun *run, const struct pollfd *fds, size_t stor
         symmrun_watch_failure(run);
     if (fds[SIGNALS_AT].revents)
         read_signals(run);
-    symmrun_watch_clock(run);
     symmrun_store_serve(run->store, fds + STREAMS_AT + streams, store_count);
     symmrun_nodes_serve(run->nodes, fds + STREAMS_AT + streams + store_count);
     for (int i = 0; i < 2; i++) {
         symmrun_queue_flush(&run->queues[i]);
         check_queue(run, i);
     }
+    /* Before the clock, which would else end the job in a reader's pause. */
     check_output(run);
+    symmrun_watch_clock(run);
 }
 
 static void loop(struct symmrun *run)

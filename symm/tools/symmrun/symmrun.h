@@ -245,6 +245,9 @@ void symmrun_nodes_serve(struct symmrun_nodes *nodes, const struct pollfd *fds);
 
 /* ---- The parts of main.c --------------------------------------------------------- */
 
+/* Whether output waits for its reader. */
+bool symmrun_output_pending(const struct symmrun *run);
+
 /* log.c. False, -1: after a message. */
 bool symmrun_log_open_directory(struct symmrun *run);
 int symmrun_log_open(struct symmrun *run, int rank, int which);

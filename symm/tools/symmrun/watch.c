@@ -324,8 +324,7 @@ int symmrun_watch_status(const struct symmrun *run)
         return failed->by_signal ? 128 + failed->code : failed->code;
     }
     /* Ranks that outlive SIGKILL, or output nobody takes: the signal ends symmrun. */
-    if (run->signals > 0 &&
-        (run->running > 0 || run->queues[0].end > run->queues[0].begin))
+    if (run->signals > 0 && (run->running > 0 || symmrun_output_pending(run)))
         return 128 + run->last_signal;
     return run->running > 0 || run->lost ? 1 : 0;
 }
