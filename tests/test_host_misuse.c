@@ -91,6 +91,7 @@ static void test_init(void **state)
     } newer = {{.size = sizeof(newer)}, 1};
     symm_ctx *ctx;
     symm_thread_group *group;
+    char long_id[506] = "";
 
     (void)state;
     INVALID("ctx", symm_init(NULL, NULL));
@@ -113,6 +114,12 @@ static void test_init(void **state)
     INVALID("local_rank", INIT(.world_size = 1, .local_rank = 1, .local_size = 1));
     INVALID("job_id", INIT(.world_size = 2, .job_id = ""));
     INVALID("job_id", INIT(.world_size = 1, .job_id = ""));
+    INVALID("job_id without world_size", INIT(.job_id = "misuse"));
+    INVALID("job_id without world_size", INIT(.job_id = ""));
+    memset(long_id, 'x', sizeof(long_id) - 1);
+    INVALID("job_id has 505 bytes, more than 504",
+            INIT(.world_size = 1, .job_id = long_id));
+    GOOD(INIT(.world_size = 1, .job_id = long_id + 1));
     BAD(SYMM_ERR_UNSUPPORTED, "1000", INIT(.world_size = 1000, .job_id = "x"));
     INVALID("symm_config.backend: backend 'abacus'",
             init_with((symm_config){.world_size = 1, .backend = "abacus"}));

@@ -8,6 +8,8 @@
 #include "util/options.h"
 #include "util/status.h"
 
+#define CONFIG_KEY "config:" /* begins the key of a job that symm_config names */
+
 symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
 {
     struct symm_job *job = &ctx->job;
@@ -19,6 +21,10 @@ symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
                               "without world_size; set it, or leave all of them to the "
                               "launcher's variables",
                               config->rank, config->local_rank, config->local_size);
+        if (config->job_id)
+            return symm__fail(SYMM_ERR_INVALID,
+                              "symm_config: job_id without world_size; set it, or name "
+                              "the job by SYMM_JOB_ID");
         return symm__job_detect(job);
     }
     if (config->world_size < 1 || config->rank < 0 ||
@@ -51,8 +57,13 @@ symm_status symm__settings_job(symm_ctx *ctx, const symm_config *config)
     job->local_rank = config->local_size > 0 ? config->local_rank : config->rank;
     job->local_size = config->local_size > 0 ? config->local_size : config->world_size;
     snprintf(job->source, sizeof(job->source), "config");
-    snprintf(job->key, sizeof(job->key), "config:%s",
-             config->job_id ? config->job_id : "");
+    if ((size_t)snprintf(job->key, sizeof(job->key), CONFIG_KEY "%s",
+                         config->job_id ? config->job_id : "") >= sizeof(job->key))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_config: job_id has %zu bytes, more than %zu: cut, it "
+                          "could be that of another job",
+                          strlen(config->job_id),
+                          sizeof(job->key) - sizeof(CONFIG_KEY));
     if (job->local_size < job->size && !config->bootstrap && !config->thread_group)
         return symm__job_network(job);
     return SYMM_OK;
