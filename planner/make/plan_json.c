@@ -384,7 +384,8 @@ static char *read_text(const char *path, size_t *length, symm_status *status)
         *length += fread(text + *length, 1, room - *length, file);
         was = room;
         room *= 2;
-    } while (*length == was);
+        /* JSON has no NUL, and a device that gives nothing else does not end. */
+    } while (*length == was && text[was - 1] != '\0');
     if (*status == SYMM_OK && ferror(file))
         *status = symm__fail_errno(SYMM_ERR_SYSTEM, errno, "%s: cannot be read", path);
     fclose(file);

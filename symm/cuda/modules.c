@@ -135,7 +135,9 @@ static symm_status load_file(struct symm_backend *backend, const char *folder,
                           folder, file);
     memcpy(name, file, stem);
     name[stem] = '\0';
-    status = read_file(path, &data);
+    status = symm__option_file(path);
+    if (status == SYMM_OK)
+        status = read_file(path, &data);
     if (status != SYMM_OK)
         return status;
     status = load(backend, name, data);

@@ -376,7 +376,9 @@ static symm_status load(const char *what, symm_team *team, const char *path,
 
 symm_status symm__plan_load(symm_team *team, const char *path)
 {
-    return load("SYMM_PLAN", team, path, NULL);
+    symm_status status = symm__option_file(path);
+
+    return status == SYMM_OK ? load("SYMM_PLAN", team, path, NULL) : status;
 }
 
 symm_status symm_team_load_plan(symm_team *team, const symm_plan *plan)

@@ -87,7 +87,9 @@ symm_status symm__costs_load(symm_ctx *ctx)
     name_machine(ctx);
     if (!path)
         return SYMM_OK;
-    status = read_file(path, &ctx->costs_file);
+    status = symm__option_file(path);
+    if (status == SYMM_OK)
+        status = read_file(path, &ctx->costs_file);
     if (status == SYMM_OK)
         return SYMM_OK;
     snprintf(sentence, sizeof(sentence), "SYMM_COSTS: %s", symm_last_error());

@@ -67,8 +67,9 @@ static int replace_file(struct symm_sight *sight)
 
     if (!text)
         return errno;
-    fd = open(metrics->draft,
-              O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0644);
+    /* What a killed rank has left there, or another user has put there. */
+    (void)unlink(metrics->draft);
+    fd = open(metrics->draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0644);
     if (fd < 0)
         error = errno;
     else

@@ -283,6 +283,29 @@ static void *room(size_t bytes)
 #define ORDER_BYTES (SYMM_TRACE_CALLS * sizeof(uint64_t))
 #define SITES_BYTES (SYMM_TRACE_SITES * sizeof(struct symm_sight_site))
 
+/* Empties a regular file, or makes one. A link would lead elsewhere, and a pipe makes its writer
+ * wait for a reader. */
+static symm_status open_file(struct symm_trace *trace, int rank)
+{
+    struct stat is;
+
+    trace->fd =
+        open(trace->path,
+             O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK, 0644);
+    if (trace->fd >= 0 && fstat(trace->fd, &is) == 0 && !S_ISREG(is.st_mode))
+        errno = ENXIO;
+    else if (trace->fd >= 0 && ftruncate(trace->fd, 0) == 0)
+        return SYMM_OK;
+    if (errno == ELOOP || errno == ENXIO)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "SYMM_TRACE: rank %d finds a link, a pipe or a device at "
+                          "'%.300s'; name a file",
+                          rank, trace->path);
+    return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
+                            "SYMM_TRACE: rank %d cannot write '%.300s'", rank,
+                            trace->path);
+}
+
 symm_status symm__trace_open(struct symm_sight *sight)
 {
     const char *given = symm__option(SYMM_OPTION_TRACE);
@@ -308,12 +331,9 @@ symm_status symm__trace_open(struct symm_sight *sight)
     status = take_options(trace, given, sight);
     if (status != SYMM_OK)
         return status;
-    trace->fd =
-        open(trace->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
-    if (trace->fd < 0)
-        return symm__fail_errno(SYMM_ERR_SYSTEM, errno,
-                                "SYMM_TRACE: rank %d cannot write '%.300s'",
-                                sight->page->rank, trace->path);
+    status = open_file(trace, sight->page->rank);
+    if (status != SYMM_OK)
+        return status;
     file = next(&batch);
     if (file)
         symm__trace_put_head(file, sight->page, trace->sample);

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "symm/tools.h"
 #include "util/abi.h"
@@ -167,4 +168,13 @@ symm_status symm__option_limit(enum symm_option option, double *value)
     return take_seconds(
         option, "seconds up to 604800 (a week), as 30 or 0.5, or 0 for no limit",
         value);
+}
+
+symm_status symm__option_file(const char *path)
+{
+    struct stat is;
+
+    if (stat(path, &is) != 0 || S_ISREG(is.st_mode) || S_ISDIR(is.st_mode))
+        return SYMM_OK;
+    return symm__fail(SYMM_ERR_INVALID, "%s: is no regular file", path);
 }
