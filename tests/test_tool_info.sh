@@ -238,8 +238,17 @@ expect 0 "$tool" --help
 has "usage: symm-info"
 expect 2 "$tool" --nonsense
 expect 2 "$tool" extra
-clean "$tool" >/dev/full 2>"$folder/err" && fail "a full disk was not noticed"
-grep -q "No space" "$folder/err" || fail "no word of the full disk"
+# Also where more is written before the tool looks: as JSON.
+for option in '' --json; do
+    clean "$tool" $option >/dev/full 2>"$folder/err" && fail "a full disk was not noticed"
+    grep -q "No space" "$folder/err" || fail "no word of the full disk: $(cat "$folder/err")"
+done
+# /tmp may be full or read-only.
+if unshare -Urm mount -t tmpfs none /tmp 2>/dev/null; then
+    unshare -Urm sh -c 'mount -t tmpfs -o size=4k,nr_inodes=1 none /tmp && exec "$1" --json' sh "$tool" >"$folder/out" ||
+        fail "without room in /tmp: exit status"
+    jq -e .topology <"$folder/out" >/dev/null || fail "without room in /tmp: no topology"
+fi
 
 # ---- Proofs --------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tool/symm_plan.h"
+#include "tools/common/args.h"
 
 static const char input_name[] = "standard input";
 
@@ -137,13 +138,14 @@ FILE *symm_plan_open_output(const char *path)
 
 bool symm_plan_close_output(const char *path, FILE *file)
 {
-    bool good = !ferror(file);
+    int error = args_stream_error(file);
 
-    good = (is_output(path) ? fflush(file) : fclose(file)) == 0 && good;
-    if (good)
+    if (!is_output(path) && fclose(file) != 0 && error == 0)
+        error = errno;
+    if (error == 0)
         return true;
     fprintf(stderr, "symm-plan: %s cannot be written: %s\n",
-            is_output(path) ? "standard output" : path, strerror(errno));
+            is_output(path) ? "standard output" : path, strerror(error));
     if (path)
         symm_plan_discard(path);
     return false;

@@ -229,13 +229,27 @@ void args_guard_streams(void)
     signal(SIGXFSZ, SIG_IGN);
 }
 
+int args_stream_error(FILE *file)
+{
+    const bool lost = ferror(file) != 0;
+
+    errno = 0;
+    if (fflush(file) != 0 && errno != 0)
+        return errno;
+    if (!lost)
+        return 0;
+    /* A write of long ago: errno may be of another call, or 0. What follows fails alike. */
+    clearerr(file);
+    return fputc('\n', file) == EOF || fflush(file) != 0 ? errno : EIO;
+}
+
 bool args_flush(const char *tool)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return true;
-    fprintf(stderr, "%s: stdout: %s\n", tool,
-            strerror(errno));
-    return false;
+    const int error = args_stream_error(stdout);
+
+    if (error != 0)
+        fprintf(stderr, "%s: stdout: %s\n", tool, strerror(error));
+    return error == 0;
 }
 
 int args_pids(int argc, char **argv, int word, int *pids, int *count, int most,

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 enum args_kind {
     ARGS_FLAG,    /* bool: becomes true */
@@ -57,6 +58,8 @@ int args_pids(int argc, char **argv, int word, int *pids, int *count, int most,
  * write(2).
  */
 void args_guard_streams(void);
+/* Flushes the stream. 0, or the errno of what was lost, now or before. */
+int args_stream_error(FILE *file);
 /* Flushes stdout. False: output was lost, after a message on stderr with the tool's name. */
 bool args_flush(const char *tool);
 

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "tools/common/args.h"
+
 int output_begin(struct output *output, const char *path)
 {
     const int fd = symm__file_begin(&output->file, path);
@@ -24,8 +26,8 @@ int output_begin(struct output *output, const char *path)
 
 int output_end(struct output *output, int error)
 {
-    if (error == 0 && (fflush(output->stream) != 0 || ferror(output->stream)))
-        error = errno != 0 ? errno : EIO;
+    if (error == 0)
+        error = args_stream_error(output->stream);
     if (fclose(output->stream) != 0 && error == 0)
         error = errno;
     return symm__file_end(&output->file, error);

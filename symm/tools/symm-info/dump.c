@@ -92,7 +92,8 @@ static int parse(int argc, char **argv, struct options *options)
 
 /* ---- JSON --------------------------------------------------------------------------------- */
 
-static bool write_json(FILE *file, const struct symm_sight_ranks *ranks)
+/* 0, or an errno. */
+static int write_json(FILE *file, const struct symm_sight_ranks *ranks)
 {
     struct symm_emit emit;
 
@@ -121,17 +122,18 @@ static bool write_json(FILE *file, const struct symm_sight_ranks *ranks)
     }
     symm__emit_end_list(&emit);
     symm__emit_end_map(&emit);
-    return symm__emit_finish(&emit) == 0;
+    return symm__emit_finish(&emit);
 }
 
-static bool write_text(FILE *file, const struct symm_sight_ranks *ranks,
-                       const struct dump_sequences *sequences,
-                       const struct options *options, bool *differs)
+/* 0, or an errno; who closes the stream finds what else it has lost. */
+static int write_text(FILE *file, const struct symm_sight_ranks *ranks,
+                      const struct dump_sequences *sequences,
+                      const struct options *options, bool *differs)
 {
     if (!options->compare)
         return write_json(file, ranks);
     *differs = symm__dump_compare(file, ranks, sequences, options->folder != NULL);
-    return !ferror(file);
+    return 0;
 }
 
 static bool write_file(const struct symm_sight_ranks *ranks,
@@ -142,13 +144,11 @@ static bool write_file(const struct symm_sight_ranks *ranks,
     int error;
 
     if (!options->out)
-        return write_text(stdout, ranks, sequences, options, differs);
+        return write_text(stdout, ranks, sequences, options, differs) == 0;
     error = output_begin(&output, options->out);
-    if (error == 0) {
-        bool good = write_text(output.stream, ranks, sequences, options, differs);
-
-        error = output_end(&output, good ? 0 : errno);
-    }
+    if (error == 0)
+        error = output_end(&output, write_text(output.stream, ranks, sequences, options,
+                                               differs));
     if (error != 0)
         fprintf(stderr, "symm-info: %s cannot be written: %s\n", options->out,
                 strerror(error));

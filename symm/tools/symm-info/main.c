@@ -322,13 +322,19 @@ static void show_limits(FILE *file, struct symm_emit *emit)
 static char *written_text(symm_status (*write_to)(int fd, const char *format),
                           const char *format, bool *good)
 {
-    FILE *copy = tmpfile();
+    /* No file in a folder: /tmp may be full, or not be there. */
+    const int fd = memfd_create("symm-info", MFD_CLOEXEC);
+    FILE *copy = fd >= 0 ? fdopen(fd, "w+e") : NULL;
     char *text = NULL;
     size_t bytes = 0;
 
     *good = false;
-    if (copy == NULL)
+    if (copy == NULL) {
+        fprintf(stderr, "symm-info: no memory file: %s\n", strerror(errno));
+        if (fd >= 0)
+            close(fd);
         return NULL;
+    }
     *good = write_to(fileno(copy), format) == SYMM_OK;
     rewind(copy);
     if (getdelim(&text, &bytes, '\0', copy) <= 0) {
