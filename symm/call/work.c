@@ -25,6 +25,7 @@
 #include "record/record.h"
 #include "util/clock.h"
 #include "util/status.h"
+#include "util/streams.h"
 
 struct host_work {
     struct symm_work head;
@@ -451,6 +452,7 @@ symm_status symm_work_fd(symm_work *work, int *fd)
     status = check_lives(work, "symm_work_fd");
     if (status != SYMM_OK)
         return status;
+    symm__streams_guard();
     given = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (given >= 0)
         own = fcntl(given, F_DUPFD_CLOEXEC, 0);

@@ -11,6 +11,7 @@
 #include "util/log.h"
 #include "util/memory_room.h"
 #include "util/status.h"
+#include "util/streams.h"
 
 #define GRANULARITY ((size_t)2 << 20)
 #define LOOK        ((size_t)64 << 20) /* the machine's memory is looked at again so often */
@@ -120,6 +121,7 @@ symm_status symm__shared_create(void *at, size_t bytes, size_t unused, int *fd)
 
     if (status != SYMM_OK)
         return status;
+    symm__streams_guard();
     made = memfd_create("symm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0)
         return symm__fail_errno(SYMM_ERR_SYSTEM, errno,

@@ -46,6 +46,7 @@
 #include "util/log.h"
 #include "util/options.h"
 #include "util/status.h"
+#include "util/streams.h"
 
 #define REPORT_SECONDS                                                                 \
     1.0 /* for the ranks of a host to tell the other hosts of a failure */
@@ -569,6 +570,7 @@ symm_status symm_init(const symm_config *given, symm_ctx **ctx)
 
     if (!ctx)
         return symm__fail_null("symm_init", "ctx");
+    symm__streams_guard();
     symm__error_save(before); /* a backend or an engine may have been tried in vain */
     if (given)
         status = symm__struct_take("symm_config", given, &config, sizeof(config));

@@ -147,8 +147,8 @@ static bool write_file(const struct symm_sight_ranks *ranks,
         return write_text(stdout, ranks, sequences, options, differs) == 0;
     error = output_begin(&output, options->out);
     if (error == 0)
-        error = output_end(&output, write_text(output.stream, ranks, sequences, options,
-                                               differs));
+        error = output_end(
+            &output, write_text(output.stream, ranks, sequences, options, differs));
     if (error != 0)
         fprintf(stderr, "symm-info: %s cannot be written: %s\n", options->out,
                 strerror(error));
