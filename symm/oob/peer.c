@@ -251,6 +251,14 @@ static bool oob_is_later(const struct symm_oob_run *run,
     return (int32_t)(head->sequence - run->sequence) > 0;
 }
 
+/* Of those before this one: is it one that this rank never made, since a restart has led past it?
+ * Others have abandoned it, and gone on. */
+static bool oob_is_skipped(const struct symm_oob_run *run,
+                           const struct symm_oob_head *head)
+{
+    return (int32_t)(head->sequence - run->exchange->sequence) >= 0;
+}
+
 static symm_status oob_damaged(const struct symm_oob_run *run,
                                const struct symm_oob_peer *peer, const char *why)
 {
@@ -462,6 +470,8 @@ static symm_status oob_renumber(struct symm_oob_run *run, struct symm_oob_peer *
                                 bool *taken)
 {
     bool later = oob_is_later(run, head);
+    if (oob_is_fail(head) && !later && oob_is_skipped(run, head))
+        return SYMM_OK;
     if (oob_is_fail(head))
         /* The peer has failed in a step on the way to this one, and won't arrive. */
         return later ? oob_failed(run, peer, head) : oob_relay(run, peer, head);
