@@ -15,6 +15,7 @@
 #include "util/clock.h"
 #include "util/rank_text.h"
 #include "util/status.h"
+#include "util/streams.h"
 
 #define CHECK_MAGIC    0x53594d43u /* "SYMC" */
 #define CHECK_VERSION  2u
@@ -296,6 +297,7 @@ symm_status symm_hosts_check(double timeout,
 
     if (!each)
         return symm__fail_null("symm_hosts_check", "each");
+    symm__streams_guard(); /* `each` may print */
     if (!(timeout >= 0) || timeout > CHECK_MOST)
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_hosts_check: timeout is %g; it is a number of seconds "
