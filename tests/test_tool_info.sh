@@ -78,6 +78,12 @@ has "SYMM_TIMEOUT           5  [default 30]" "SYMM_HEAP_BYTES        (not set)" 
     "(set, not shown)"
 lacks "machine"
 lacks "00112233"
+for json in '' --json; do # the secret's other name
+    # shellcheck disable=SC2086 # no word, or one
+    expect 0 SYMM_JOB_SECRET=00112233445566778899aabbccddeeff "$tool" --options $json
+    has "(set, not shown)"
+    lacks "00112233"
+done
 
 expect 0 "$tool" --topology
 has "machine" "Package 0" "NUMA node" "core 0: PU 0" "*"

@@ -101,7 +101,11 @@ jq -e '(.version == 2) and (.args | length > 3) and (.env | type == "array")
             and .avg_us > 0 and .stdev_us >= 0 and .cv_pct >= 0))' \
     "$work/perf.json" >/dev/null || { fail "the JSON"; head -c 2000 "$work/perf.json"; }
 
-SYMM_SECRET_FOR_TEST=1 expect 0 "no checks" all_reduce -b 8 -e 8 -c 0 --ranks 2
+SYMM_JOB_SECRET=00112233445566778899aabbccddeeff \
+    expect 0 "no checks" all_reduce -b 8 -e 8 -c 0 --ranks 2 -J "$work/secret.json"
+# Of the job's secret, which symmrun sets, too, a report has neither name.
+grep -q '"SYMM_JOB_ID=' "$work/secret.json" || fail "the report lacks the variables of the job"
+! grep -qE 'SYMM_(JOB_)?SECRET=' "$work/secret.json" || fail "the report has the job's secret"
 grep -qE ' N/A .* N/A$' "$work/out" || fail "-c 0 does not print N/A"
 expect 2 "a JSON file that cannot be written" all_reduce -b 8 -e 8 -J "$work/no/such/file"
 

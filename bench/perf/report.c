@@ -294,6 +294,13 @@ static json_t *args_json(int argc, char **argv)
     return list;
 }
 
+/* Whether the entry is the job's secret: whoever knows it can join the job. */
+static bool is_secret(const char *entry)
+{
+    return strncmp(entry, "SYMM_SECRET=", 12) == 0 ||
+           strncmp(entry, "SYMM_JOB_SECRET=", 16) == 0;
+}
+
 /* Only variables that bear on the run. */
 static json_t *env_json(void)
 {
@@ -303,8 +310,7 @@ static json_t *env_json(void)
     json_t *list = json_array();
 
     for (char **entry = environ; *entry; entry++) {
-        if (strncmp(*entry, "SYMM_SECRET", 11) ==
-            0) /* a secret: whoever knows it can join the job */
+        if (is_secret(*entry))
             continue;
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
             if (strncmp(*entry, prefixes[i], strlen(prefixes[i])) == 0)

@@ -165,9 +165,12 @@ def test_paths():
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_info(as_json):
+    secret = "00112233445566778899aabbccddeeff"
     done = subprocess.run([sys.executable, "-m", "symm.info", *["--json"][:as_json]],
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "SYMM_SECRET": secret, "SYMM_JOB_SECRET": secret})
     assert done.returncode == 0, done.stderr
+    assert "SYMM_JOB_SECRET" in done.stdout and secret not in done.stdout
     if as_json:
         found = json.loads(done.stdout)
         assert found["package"]["version"] == symm.__version__

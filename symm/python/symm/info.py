@@ -113,8 +113,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     there = frameworks()
     torch = torch_backend(options.compile) if there["torch"] else None
-    variables = {name: value for name, value in sorted(os.environ.items())
-                 if name.startswith("SYMM_")}
+    # The report may be published, and whoever knows a job's secret can join the job.
+    variables = {name: "(set, not shown)" if name in ("SYMM_SECRET", "SYMM_JOB_SECRET") else value
+                 for name, value in sorted(os.environ.items()) if name.startswith("SYMM_")}
 
     if options.json:
         json.dump({"package": package(), "frameworks": there, "torch": torch,
