@@ -122,6 +122,27 @@ static void bad_configurations(void **state)
     symm_finalize(NULL);
 }
 
+/* SYMM_TEAM_BYTES is taken as it is or refused, as symm_config.team_bytes; only the default is
+ * lowered for a small heap. */
+static void team_bytes_of_variable(void **state)
+{
+    symm_config config;
+    symm_ctx *ctx;
+    symm_team *team;
+    symm_buffer *buffer;
+    (void)state;
+    setenv("SYMM_TEAM_BYTES", "130M", 1);
+    REFUSED(config.heap_bytes = (size_t)256 << 20, SYMM_ERR_INVALID, "134217728");
+    setenv("SYMM_TEAM_BYTES", "128M", 1);
+    config = alone();
+    config.heap_bytes = (size_t)256 << 20;
+    assert_int_equal(symm_init(&config, &ctx), SYMM_OK);
+    unsetenv("SYMM_TEAM_BYTES");
+    assert_int_equal(symm_team_split(symm_team_world(ctx), 0, 0, &team), SYMM_OK);
+    assert_int_equal(symm_buffer_alloc(team, (size_t)80 << 20, &buffer), SYMM_OK);
+    symm_finalize(ctx);
+}
+
 /* No configuration and no launcher: a job of one. */
 static int body_single(symm_ctx *ctx, void *arg)
 {
@@ -495,6 +516,7 @@ int main(void)
         cmocka_unit_test(context_after_fork),
         cmocka_unit_test(finalize_leaves_nothing),
         cmocka_unit_test(bad_configurations),
+        cmocka_unit_test(team_bytes_of_variable),
         cmocka_unit_test(job_of_one),
         cmocka_unit_test(missing_ranks_are_named),
         cmocka_unit_test(duplicate_ranks_are_refused),

@@ -80,8 +80,8 @@ typedef struct symm_config {
     const symm_bootstrap *bootstrap; /* instead of job_id; borrowed during symm_init */
     symm_thread_group
         *thread_group;    /* of ranks that are threads; used until symm_finalize */
-    size_t heap_bytes;    /* address space a rank reserves (1 TiB) */
-    size_t team_bytes;    /* address space of a team made by split (2 GiB) */
+    size_t heap_bytes;    /* address space a rank reserves (1 TiB): 32 MiB to 16 TiB */
+    size_t team_bytes;    /* of it for a team made by split (2 GiB): 4 MiB to half */
     double timeout;       /* seconds a call waits for its peers (30); up to a week */
     double init_timeout;  /* seconds symm_init waits for all ranks (60); up to a week */
     uint32_t epoch_start; /* first epoch of every channel (tests of the wrap) */
@@ -439,10 +439,10 @@ SYMM_API symm_status symm_p2p_batch(symm_team *team, const symm_p2p_op *ops, int
 
 /*
  * dst of a put and src of a get are this rank's own address of symmetric memory; the call
- * translates it to the peer's. The other pointer may be any memory. A put is visible to the
- * peer after a signal that follows it on the same stream, or a collective. A range beyond this
- * rank's own buffer is refused; whether the peer still holds its buffer is not checked. Signals
- * of one number to one peer belong on one stream.
+ * translates it to the peer's. The other pointer may be any memory, and the peer the caller
+ * itself. A put is visible to the peer after a signal that follows it on the same stream, or a
+ * collective. A range beyond this rank's own buffer is refused; whether the peer still holds its
+ * buffer is not checked. Signals of one number to one peer belong on one stream.
  */
 SYMM_API symm_status symm_put(symm_team *team, void *dst, const void *src, size_t bytes,
                               int peer, const symm_call *call,

@@ -84,7 +84,8 @@ static symm_status take_sizes(symm_ctx *ctx, const symm_config *config)
         status = symm__option_bytes(SYMM_OPTION_TEAM_BYTES, &ctx->team_bytes);
     if (status != SYMM_OK)
         return status;
-    if (config->team_bytes == 0 && ctx->team_bytes > ctx->stride / 4)
+    if (config->team_bytes == 0 && !symm__option_set(SYMM_OPTION_TEAM_BYTES) &&
+        ctx->team_bytes > ctx->stride / 4)
         /* the default's: a small heap still gets two teams */
         ctx->team_bytes = ctx->stride / 4 / granule * granule;
     if (ctx->stride % (2 * granule) != 0 || ctx->stride < 16 * granule ||
