@@ -83,7 +83,7 @@ typedef enum symm_dtype {
 /*
  * Reductions. Ranks are combined in rank order 0, 1, ..., n-1, so that every rank and every
  * run gets the same bits. float16, bfloat16 and float8 accumulate in float32 and are rounded
- * once (to nearest, ties to even; float8 saturates to its largest finite value).
+ * once (to nearest, ties to even; float8 saturates to its largest finite value, infinities too).
  * Over several hosts each host's ranks are combined so first, with a result of the dtype, and
  * these results next, in the order of the hosts' lowest ranks: small types are rounded once
  * more, by MPI's engine; NCCL's adds in an order of its own and may round at each step.
@@ -91,7 +91,7 @@ typedef enum symm_dtype {
  * not in the order of ranks, go to the engine whole: MPI's combines in the order of all ranks.
  * AVG divides the sum by the team's size: in the accumulator for floating point; integers
  * divide towards zero. SUM and PROD of integers wrap; AVG of integers of up to 32 bits sums
- * in 64 bits and does not. MIN and MAX return NaN if any rank's value is NaN.
+ * in 64 bits and does not. MIN and MAX return NaN if any rank's value is NaN; -0 is less than 0.
  * BAND, BOR and BXOR combine the bits of integers; with a floating-point dtype they are
  * SYMM_ERR_INVALID.
  * Every NaN in a result is one and the same, whatever signs and payloads the ranks' NaNs had.
