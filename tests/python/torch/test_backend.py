@@ -147,6 +147,11 @@ assert torch.equal(target, torch.cat([torch.full((n,), 10.0 * p + rank)
 lists = [torch.empty(n) for n in outs]
 dist.all_to_all(lists, list(source.split(ins)))
 assert torch.equal(torch.cat(lists), target)
+short = [torch.tensor([10.0 * rank + p, -1])[: 2 * (p > 0) : 2] for p in range(size)]
+assert short[1].is_contiguous() and short[1].stride() == (2,) and short[0].numel() == 0
+lists = [torch.empty(int(rank > 0)) for p in range(size)]
+dist.all_to_all(lists, short)
+assert [t.tolist() for t in lists] == [[10.0 * p + rank] * (rank > 0) for p in range(size)]
 strided = torch.ones(4, 6).t()[1::2]
 dist.all_reduce(strided)
 assert (strided == 3).all()

@@ -126,7 +126,7 @@ inline at::Tensor real_view(const at::Tensor &tensor, const c10d::ReduceOp &op)
     if (!tensor.is_complex())
         return tensor;
     TORCH_CHECK(c10d::isComplexViewAsRealAllowed(op),
-                "symm: all_reduce of complex tensors does not support this ReduceOp");
+                "symm: complex tensors are reduced by SUM and AVG, not by this ReduceOp");
     return at::view_as_real(tensor);
 }
 

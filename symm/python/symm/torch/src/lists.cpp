@@ -273,8 +273,10 @@ void exchange_uneven(const Caller &c, const std::vector<at::Tensor> &ins,
     for (int64_t p = 0; p < size; p++) {
         const at::Tensor in = dense(ins[static_cast<size_t>(p)]);
 
+        // Not by reshape: it keeps the stride of a block of one element or none, which may be any,
+        // and bytes have no view with it.
         from.narrow(0, p * longest, static_cast<int64_t>(in.nbytes()))
-            .copy_(in.reshape({-1}).view(at::kByte));
+            .copy_(in.as_strided({in.numel()}, {1}).view(at::kByte));
     }
     c.all_to_all(from, to, static_cast<int>(size));
     for (int64_t p = 0; p < size; p++) {
