@@ -15,8 +15,8 @@
 
 /* Interned names, and torch's types, which are looked up once the program has imported torch. */
 static struct {
-    PyObject *data_ptr, *numel, *dtype, *is_contiguous, *is_cuda, *device, *index, *cai,
-        *interface, *dlpack, *cupy;
+    PyObject *data_ptr, *numel, *dtype, *is_contiguous, *is_cuda, *is_neg, *device,
+        *index, *cai, *interface, *dlpack, *cupy;
 } names;
 static PyTypeObject *torch_tensor;
 static PyObject *torch_dtypes; /* torch.dtype: our value as an int */
@@ -31,6 +31,7 @@ int core_array_add(PyObject *module)
                {&names.dtype, "dtype"},
                {&names.is_contiguous, "is_contiguous"},
                {&names.is_cuda, "is_cuda"},
+               {&names.is_neg, "is_neg"},
                {&names.device, "device"},
                {&names.index, "index"},
                {&names.cai, "__cuda_array_interface__"},
@@ -210,6 +211,23 @@ static int try_torch(const char *what, const char *name, PyObject *object,
     array->is_cuda = is_cuda;
     array->maker = CORE_TORCH;
     return is_cuda && torch_device(object, &array->device) < 0 ? -1 : 1;
+}
+
+/*
+ * torch negates x.conj().imag when it is read: its memory has other values. Only a view of one
+ * element is contiguous among such. 1: `object` is none.
+ */
+static int refuse_negative(const char *what, const char *name, PyObject *object)
+{
+    const int torch = is_torch(object);
+    const int negative = torch > 0 ? truth(object, names.is_neg, true) : torch;
+
+    if (negative > 0)
+        return core_raise(
+            SYMM_ERR_INVALID,
+            "%s(): %s is a negated view of its memory: pass %s.resolve_neg()", what,
+            name, name);
+    return negative < 0 ? -1 : 1;
 }
 
 /* ---- Array interfaces ------------------------------------------------------------------ */
@@ -428,6 +446,8 @@ int core_array_get(const char *what, const char *name, PyObject *object,
     taken = core_dlpack_view(what, name, object, array);
     if (taken == 0)
         taken = try_torch(what, name, object, array);
+    if (taken > 0 && array->count == 1)
+        taken = refuse_negative(what, name, object);
     if (taken == 0)
         taken = take_foreign(what, name, object, array);
     if (taken < 0)

@@ -35,11 +35,14 @@ def test_taken(team, x):
     (torch.ones(3, 3).T[1:], symm.Invalid, "not contiguous"),
     (torch.ones(4)[::2], symm.Invalid, "not contiguous"),
     (torch.ones(3).expand(2, 3), symm.Invalid, "not contiguous"),
+    (torch.tensor(1 + 2j).conj().imag, symm.Invalid, "negated view"),
+    (torch.tensor([1 + 2j]).conj().imag.as_subclass(Derived), symm.Invalid, "negated view"),
     (torch.ones(3, dtype=torch.bool), symm.Unsupported, "torch.bool"),
     (torch.ones(3, dtype=torch.complex64), symm.Unsupported, "torch.complex64"),
     (torch.ones(3, device="meta"), symm.Unsupported, "no memory to share"),
     (torch.eye(3).to_sparse(), symm.Unsupported, "no memory to share"),
-], ids=["transposed", "strided", "expanded", "bool", "complex", "meta", "sparse"])
+], ids=["transposed", "strided", "expanded", "negative", "negative subclass", "bool", "complex",
+        "meta", "sparse"])
 def test_refused(team, x, error, words):
     with pytest.raises(error, match=words) as caught:
         team.all_reduce(x)
