@@ -44,7 +44,7 @@ struct symm_cuda_team {
     struct symm_device_record *record; /* page-locked memory of the host */
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];
     int used; /* atomic: something was launched for the team, or may be */
-    /* Nanoseconds, of the last call of each channel and of one-sided ones; atomic. */
+    /* Nanoseconds, of the last call of each channel and of the last wait for a signal; atomic. */
     uint64_t timeout[SYMM_CHANNELS + 1];
     /* By raising member and signal: the stream of the last wait by a kernel; atomic. */
     void *waiting[SYMM_DEVICE_RANKS][SYMM_SIGNALS];

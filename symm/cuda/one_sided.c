@@ -84,11 +84,12 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     if (status != SYMM_OK)
         return status;
     args.team.timeout = symm__nanoseconds(t->timeout);
-    __atomic_store_n(&team->cuda->timeout[SYMM_CHANNELS], args.team.timeout,
-                     __ATOMIC_RELAXED);
-    if (t->waits)
+    if (t->waits) { /* for sentences */
+        __atomic_store_n(&team->cuda->timeout[SYMM_CHANNELS], args.team.timeout,
+                         __ATOMIC_RELAXED);
         __atomic_store_n(&team->cuda->waiting[args.peer][t->signal], (void *)stream,
                          __ATOMIC_RELAXED);
+    }
     status = symm__cuda_follow_begin(
         team, channel < SYMM_CHANNELS ? &team->channel[channel] : NULL, stream,
         (uint32_t)channel, &args, &follow);
