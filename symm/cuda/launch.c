@@ -327,9 +327,6 @@ CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
     return result;
 }
 
-/* In launcher->early: the stream's last kernel has SYMM_CUDA_RELAY. */
-#define RELAYS ((uintptr_t)1 << (8 * sizeof(uintptr_t) - 1))
-
 /*
  * Whether the kernel may become resident before the kernel in front of it has ended. A kernel in
  * front that triggers at once may be waiting for a peer: a large kernel after it would occupy
@@ -338,26 +335,22 @@ CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
  * right after an early one keeps SYMM_CUDA_RELAY. It triggers while that one waits, so the kernel
  * after it may not be large either.
  */
-static bool may_depend(struct symm_cuda_launcher *launcher,
-                       struct symm_cuda_shape shape, struct symm_cuda_args *args,
-                       CUstream stream)
+static bool may_depend(struct symm_cuda_follow *follow, struct symm_cuda_shape shape,
+                       struct symm_cuda_args *args)
 {
-    const uintptr_t handle = (uintptr_t)stream + 1; /* 0: no stream */
-    uintptr_t *slot =
-        &launcher->early[(handle >> 4 ^ handle >> 12) & (SYMM_CUDA_EARLY_SLOTS - 1)];
-    /* relaxed: a stream's calls are ordered by their caller */
-    const uintptr_t seen = __atomic_load_n(slot, __ATOMIC_RELAXED);
+    const enum symm_cuda_front front = follow->front;
     const bool early = args->flags & SYMM_CUDA_EARLY;
-    const bool relays = seen == handle && (args->flags & SYMM_CUDA_RELAY);
-    const uintptr_t next = early ? handle : relays ? handle | RELAYS : 0;
+    const bool depends =
+        follow->launcher->dependent &&
+        (early || front == SYMM_CUDA_FRONT_ENDS ||
+         shape.blocks <= (uint32_t)follow->launcher->ctx->processors / 4);
 
-    if (seen != next && (next != 0 || (seen & ~RELAYS) == handle))
-        __atomic_store_n(slot, next, __ATOMIC_RELAXED);
-    if (seen != handle)
+    if (front != SYMM_CUDA_FRONT_EARLY || !depends)
         args->flags &= ~SYMM_CUDA_RELAY;
-    return launcher->dependent &&
-           (early || seen == 0 ||
-            shape.blocks <= (uint32_t)launcher->ctx->processors / 4);
+    follow->front = early                           ? SYMM_CUDA_FRONT_EARLY
+                    : args->flags & SYMM_CUDA_RELAY ? SYMM_CUDA_FRONT_RELAYS
+                                                    : SYMM_CUDA_FRONT_ENDS;
+    return depends;
 }
 
 /* Their number. */
@@ -377,12 +370,13 @@ static unsigned take_attributes(struct symm_cuda_shape shape, bool depends,
     return count;
 }
 
-symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction function,
+symm_status symm__cuda_start(struct symm_cuda_follow *follow, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name)
 {
+    struct symm_cuda_launcher *launcher = follow->launcher;
     const struct symm_cuda_driver *driver = launcher->driver;
-    const bool depends = may_depend(launcher, shape, args, stream);
+    const bool depends = may_depend(follow, shape, args);
     void *parameters[] = {args};
     CUlaunchAttribute attributes[2];
     const CUlaunchConfig config = {.gridDimX = shape.blocks,
@@ -464,8 +458,8 @@ static symm_status launch_entry(struct symm_team_channel *channel,
         status = symm__cuda_work_begin(channel->team, channel->stream, &work,
                                        &entry->args.result);
     if (status == SYMM_OK)
-        status = symm__cuda_start(channel->team->ctx->launcher, entry->function, shape,
-                                  &entry->args, channel->stream, symm__kind_name(kind));
+        status = symm__cuda_start(&follow, entry->function, shape, &entry->args,
+                                  channel->stream, symm__kind_name(kind));
     symm__cuda_follow_end(&follow, status == SYMM_OK);
     if (status != SYMM_OK) { /* nothing was launched: peers count as many launches */
         channel->sequence = sequence;

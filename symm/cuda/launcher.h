@@ -21,8 +21,6 @@
 
 #define SYMM_CUDA_RESULTS                                                              \
     1024 /* handles at a time that have a result slot of their own */
-#define SYMM_CUDA_EARLY_SLOTS                                                          \
-    1024 /* a power of two; streams of one slot hide each other */
 #define SYMM_CUDA_REACHED     64 /* ranges that were found reachable; a power of two */
 
 /* A call that was prepared: beside channel->prepared. */
@@ -102,6 +100,7 @@ struct symm_cuda_words {
 #define SYMM_CUDA_WORDS_BYTES 196608 /* what is mapped: whole pages for any page size */
 _Static_assert(sizeof(struct symm_cuda_words) <= SYMM_CUDA_WORDS_BYTES, "layout");
 
+struct symm_cuda_follow;
 struct symm_cuda_work;
 struct symm_cuda_wait;
 
@@ -110,8 +109,6 @@ struct symm_cuda_launcher {
     struct symm_backend *backend;
     const struct symm_cuda_driver *driver;
     bool dependent; /* kernels are launched with programmatic dependent launch */
-    /* Streams whose last kernel of this library triggers its dependents at once (launch.c). */
-    uintptr_t early[SYMM_CUDA_EARLY_SLOTS];
     bool pageable; /* the device reaches all memory of the host */
     bool flush;    /* streams' waits can flush remote writes */
     pthread_mutex_t lock;
@@ -163,7 +160,8 @@ enum symm_cuda_stream_call {
 CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
                               enum symm_cuda_stream_call call, CUstream stream,
                               void *object);
-symm_status symm__cuda_start(struct symm_cuda_launcher *launcher, CUfunction function,
+/* Launches a kernel on the stream, behind what is in front of it there (stream_order.h). */
+symm_status symm__cuda_start(struct symm_cuda_follow *follow, CUfunction function,
                              struct symm_cuda_shape shape, struct symm_cuda_args *args,
                              CUstream stream, const char *name) SYMM_MUST_CHECK;
 symm_status symm__cuda_stream_check(symm_ctx *ctx, void **stream) SYMM_MUST_CHECK;

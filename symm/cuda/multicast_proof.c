@@ -14,6 +14,7 @@
 
 #include "cuda/launcher.h"
 #include "cuda/multicast_proof.h"
+#include "cuda/stream_order.h"
 #include "util/status.h"
 
 #define PART  512u /* bytes: a line of 16 for each channel of a warp */
@@ -120,6 +121,7 @@ static symm_status run(symm_team *team)
         .bytes = PART,
         .multicast = mc->view - mc->begin,
     };
+    struct symm_cuda_follow follow = {.launcher = team->ctx->launcher};
     struct symm_cuda_scope scope;
     void *function = NULL;
     symm_status status = symm__cuda_function(team->ctx, &kernel, &function);
@@ -128,7 +130,7 @@ static symm_status run(symm_team *team)
         status = symm__cuda_enter(b, &scope);
     if (status != SYMM_OK)
         return status;
-    status = symm__cuda_start(team->ctx->launcher, function,
+    status = symm__cuda_start(&follow, function,
                               (struct symm_cuda_shape){.blocks = 1, .threads = 32},
                               &args, b->setup, "the proof of multicast");
     if (status == SYMM_OK)

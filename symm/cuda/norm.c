@@ -5,6 +5,7 @@
  */
 #include "cuda/norm.h"
 
+#include "cuda/stream_order.h"
 #include "util/status.h"
 
 static void *advance(const void *array, size_t bytes)
@@ -52,6 +53,7 @@ symm_status symm__cuda_norm_rest(struct symm_team_channel *channel,
         .kind = SYMM_KIND_ALL_REDUCE_NORM,
     };
     struct symm_cuda_kernel kernel;
+    struct symm_cuda_follow follow;
     struct symm_cuda_shape shape;
     void *function;
     symm_status status;
@@ -61,8 +63,14 @@ symm_status symm__cuda_norm_rest(struct symm_team_channel *channel,
                          (symm_dtype)call->site.dtype, ctx->processors, &kernel,
                          &shape);
     status = symm__cuda_function(ctx, &kernel, &function);
-    return status == SYMM_OK
-               ? symm__cuda_start(ctx->launcher, function, shape, &args,
-                                  channel->stream, "the rest of an all_reduce_norm")
-               : status;
+    if (status != SYMM_OK)
+        return status;
+    status = symm__cuda_follow_begin(channel->team, channel, channel->stream,
+                                     (uint32_t)channel->index, &args, &follow);
+    if (status == SYMM_OK)
+        status = symm__cuda_start(&follow, function, shape, &args, channel->stream,
+                                  "the rest of an all_reduce_norm");
+    /* It reads no marks: another team's call that another thread has queued stays the last. */
+    symm__cuda_follow_end(&follow, status == SYMM_OK && !follow.before);
+    return status;
 }

@@ -12,7 +12,9 @@
 /* A capture's id, distinct from streams' ids. */
 #define CAPTURE(id) ((uint64_t)(id) | UINT64_C(1) << 62)
 
-/* A mark: the address of the word by which the channel's calls have failed. */
+/* A mark: the address of the word by which the channel's calls have failed. In launcher->last an
+ * enum symm_cuda_front is in its lowest bits. */
+#define FRONT 3u
 static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
 {
     return (uintptr_t)&cuda->state->failed[16 * channel];
@@ -81,6 +83,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
         return status;
     pthread_mutex_lock(&launcher->order);
     follow->last = symm__cuda_map_value(&launcher->last, follow->id);
+    follow->front = (enum symm_cuda_front)(follow->last & FRONT);
     if (follow->last == 0 && !symm__cuda_map_reserve(&launcher->last, 1))
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's last call");
     if (follow->last - mark_of(own, 0) >= sizeof(own->state->failed) &&
@@ -104,10 +107,11 @@ symm_status symm__cuda_follow_begin(symm_team *team,
 void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
 {
     struct symm_cuda_launcher *launcher = follow->launcher;
+    const uint64_t last = follow->mark | follow->front;
 
-    if (launched && follow->id != 0 && follow->last != follow->mark) {
+    if (launched && follow->id != 0 && follow->last != last) {
         pthread_mutex_lock(&launcher->order);
-        symm__cuda_map_set(&launcher->last, follow->id, follow->mark);
+        symm__cuda_map_set(&launcher->last, follow->id, last);
         pthread_mutex_unlock(&launcher->order);
     }
     if (follow->before) /* release: pairs with the acquire in follow_forget */
@@ -141,7 +145,7 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;
-    return symm__cuda_start(follow->launcher, function, shape, &args, (CUstream)stream,
+    return symm__cuda_start(follow, function, shape, &args, (CUstream)stream,
                             "a look at the call before");
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * stream_order.h - which team made the last call on a stream, so that a call of another team
- * after a failed call does not return SYMM_OK.
+ * stream_order.h - what the last call on a stream was: which team made it, so that a call of
+ * another team after a failed call does not return SYMM_OK; and whether its kernel lets the next
+ * one become resident while it may still wait for a peer.
  *
  * A team's kernels read marks of their own team only. Where the previous call on the stream
  * is another team's, the launch gets that team's state (symm_cuda_args.before) and the kernel
@@ -21,12 +22,21 @@
 
 #include "cuda/launcher.h"
 
+/* The stream's last kernel of the library, and when the next one becomes resident if it is a
+ * dependent. */
+enum symm_cuda_front {
+    SYMM_CUDA_FRONT_ENDS, /* when that one no longer waits for a peer, or there is none */
+    SYMM_CUDA_FRONT_EARLY, /* SYMM_CUDA_EARLY: at once */
+    SYMM_CUDA_FRONT_RELAYS /* SYMM_CUDA_RELAY: while the early one in front of it may wait */
+};
+
 struct symm_cuda_follow {
     struct symm_cuda_launcher *launcher;
     struct symm_cuda_team *before; /* the other team; NULL: none */
     uint64_t id;                   /* of the stream */
     uint64_t mark,
         last; /* of this call, and of the stream's last one: see stream_order.c */
+    enum symm_cuda_front front; /* symm__cuda_start replaces it */
     bool captured;           /* relay: the stream is captured into a graph */
 };
 

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_driver_resident.c - kernels that are resident behind one that may wait for a peer
+ * (may_depend in cuda/launch.c) take little room, whatever streams and captures come between.
+ * ctest: cost 3
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "cuda/launcher.h"
+#include "device.h"
+
+#define SECONDS    HARNESS_AMPLE
+#define COUNT      ((size_t)32768) /* elements: a grid of seven eighths of the device */
+#define BYTES      (COUNT * sizeof(float))
+#define PER_THREAD ((void *)(uintptr_t)2) /* CU_STREAM_PER_THREAD */
+
+struct job {
+    struct harness_sync sync;
+    double timeout;
+};
+
+struct stage {
+    struct device_rank r; /* first */
+    struct job *job;
+    int peer;
+};
+
+static int stage_open(struct stage *s, symm_ctx *ctx, void *arg, int streams)
+{
+    CHECK_ZERO(device_rank_open(&s->r, ctx, BYTES, BYTES, BYTES, streams));
+    s->job = arg;
+    s->peer = 1 - s->r.rank;
+    return 0;
+}
+
+static int stage_close(struct stage *s)
+{
+    CHECK_ZERO(harness_sync_wait(&s->job->sync, s->r.n));
+    device_rank_close(&s->r);
+    return 0;
+}
+
+static symm_status sum(struct stage *s, void *stream, size_t count)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = "sum",
+                            .stream = stream,
+                            .algorithm = "copy_in",
+                            .timeout = s->job->timeout};
+
+    return symm_all_reduce(s->r.team, s->r.in.device, s->r.out.device, count,
+                           SYMM_FLOAT32, SYMM_SUM, &call, NULL);
+}
+
+static symm_status await(struct stage *s, void *stream, int signal)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .site = "wait",
+                            .stream = stream,
+                            .timeout = s->job->timeout};
+
+    return symm_signal_wait(s->r.team, s->peer, signal, &call, NULL);
+}
+
+static symm_status raise_on(struct stage *s, void *stream, int signal)
+{
+    const symm_call call = {.size = sizeof(call), .site = "wait", .stream = stream};
+
+    return symm_signal(s->r.team, s->peer, signal, &call, NULL);
+}
+
+/* Whether the team's last call was made a dependent. */
+static bool depends(const struct stage *s)
+{
+    const struct symm_team_channel *channel =
+        &s->r.team->channel[s->r.team->last_channel];
+
+    return channel->launches[channel->last - channel->prepared].args.flags &
+           SYMM_CUDA_DEPENDENT;
+}
+
+/* ---- What comes between --------------------------------------------------------------- */
+
+/* A wait for a signal, then a call: of a thread whose default stream has the same handle. */
+static void *other_thread(void *arg)
+{
+    struct stage *s = arg;
+    int *failed = malloc(sizeof(*failed));
+
+    if (!failed)
+        abort();
+    *failed = raise_on(s, PER_THREAD, 1) != SYMM_OK ||
+              await(s, PER_THREAD, 1) != SYMM_OK ||
+              sum(s, PER_THREAD, COUNT) != SYMM_OK;
+    return failed;
+}
+
+/* The default streams of two threads have one handle. */
+static int threads(symm_ctx *ctx, void *arg)
+{
+    void *failed = NULL;
+    struct stage s;
+    pthread_t id;
+    bool early;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, 1));
+    CHECK_OK(await(&s, PER_THREAD, 0));
+    CHECK_ZERO(pthread_create(&id, NULL, other_thread, &s));
+    CHECK_ZERO(pthread_join(id, &failed));
+    CHECK_ZERO(*(int *)failed);
+    free(failed);
+    CHECK_OK(sum(&s, PER_THREAD, COUNT));
+    early = depends(&s);
+    CHECK_OK(raise_on(&s, s.r.streams[0], 0));
+    CHECK_OK(symm_stream_synchronize(ctx, PER_THREAD, SECONDS));
+    CHECK(!early);
+    return stage_close(&s);
+}
+
+/* A call that is captured is not in front of the next one on its stream. */
+static int captured(symm_ctx *ctx, void *arg)
+{
+    void *stream, *graph = NULL;
+    struct stage s;
+    bool early;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, 2));
+    stream = s.r.streams[0];
+    CHECK_OK(sum(&s, stream, COUNT));
+    CHECK(depends(&s)); /* nothing that waits is in front */
+    CHECK_OK(await(&s, stream, 0));
+    CHECK_OK(perf_gpu_capture(s.r.gpu, stream));
+    CHECK_OK(sum(&s, stream, COUNT));
+    CHECK_OK(perf_gpu_captured(s.r.gpu, stream, &graph));
+    CHECK_OK(sum(&s, stream, COUNT));
+    early = depends(&s);
+    CHECK_OK(raise_on(&s, s.r.streams[1], 0));
+    CHECK_OK(symm_stream_synchronize(ctx, stream, SECONDS));
+    CHECK(!early);
+    perf_gpu_graph_free(s.r.gpu, graph);
+    return stage_close(&s);
+}
+
+/* ---- Runs ----------------------------------------------------------------------------- */
+
+static int run(harness_body body, double timeout)
+{
+    struct job *job = harness_shared(sizeof(*job));
+    int failed;
+
+    job->timeout = timeout;
+    failed = harness_run(&(struct harness){.ranks = 2, .body = body, .arg = job});
+    harness_shared_free(job, sizeof(*job));
+    return failed;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_PROCESSORS", "16", 1);
+    assert_int_equal(run(threads, SECONDS), 0);
+}
+
+static void test_captured(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_PROCESSORS", "16", 1);
+    assert_int_equal(run(captured, SECONDS), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_captured),
+    };
+
+    device_suite();
+    if (device_real())
+        return 77;
+    cmocka_set_test_filter(getenv("SYMM_TEST_ONLY"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
