@@ -19,7 +19,9 @@
 #define SECONDS    HARNESS_AMPLE
 #define COUNT      ((size_t)32768) /* elements: a grid of seven eighths of the device */
 #define BYTES      (COUNT * sizeof(float))
+#define SMALL      ((size_t)4096)         /* elements: a grid of two blocks */
 #define PER_THREAD ((void *)(uintptr_t)2) /* CU_STREAM_PER_THREAD */
+#define FULL       8 /* streams whose puts would take the whole device */
 
 struct job {
     struct harness_sync sync;
@@ -148,6 +150,47 @@ static int captured(symm_ctx *ctx, void *arg)
     return stage_close(&s);
 }
 
+/* ---- Room ----------------------------------------------------------------------------- */
+
+/* Rank 0: each of the streams waits for a signal, then puts. Then a call on one more stream. */
+static int fill(struct stage *s)
+{
+    for (int i = 0; i < FULL; i++) {
+        const symm_call call = {
+            .size = sizeof(call), .site = "put", .stream = s->r.streams[i]};
+
+        CHECK_OK(await(s, s->r.streams[i], i));
+        CHECK_OK(symm_put(s->r.team, s->r.heap.device, s->r.in.device, 16384, s->peer,
+                          &call, NULL));
+    }
+    harness_sleep(0.5); /* until the puts are resident, if they are to be */
+    return 0;
+}
+
+/* Rank 1 raises the signals behind its call. */
+static int room(symm_ctx *ctx, void *arg)
+{
+    void *last;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, FULL + 1));
+    last = s.r.streams[FULL];
+    CHECK_OK(sum(&s, last, SMALL)); /* the stream's channel */
+    CHECK_OK(symm_stream_synchronize(ctx, last, SECONDS));
+    CHECK_ZERO(harness_sync_wait(&s.job->sync, s.r.n));
+    if (s.r.rank == 0)
+        CHECK_ZERO(fill(&s));
+    CHECK_OK(sum(&s, last, COUNT));
+    for (int i = 0; i < FULL && s.r.rank == 1; i++)
+        CHECK_OK(raise_on(&s, last, i));
+    for (int i = 0; i <= FULL; i++)
+        CHECK_OK(symm_stream_synchronize(ctx, s.r.streams[i], SECONDS));
+    CHECK_OK(
+        symm_barrier(s.r.team, NULL, NULL)); /* tells of an error of the calls above */
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    return stage_close(&s);
+}
+
 /* ---- Runs ----------------------------------------------------------------------------- */
 
 static int run(harness_body body, double timeout)
@@ -175,11 +218,32 @@ static void test_captured(void **state)
     assert_int_equal(run(captured, SECONDS), 0);
 }
 
+/* Puts behind waits leave room for the calls without which the signals are not raised. */
+static void test_room(void **state)
+{
+    double timeout;
+    int failed = 1;
+
+    (void)state;
+    setenv("FAKE_CUDA_MODEL", "1", 1);
+    setenv("FAKE_CUDA_PROCESSORS", "16", 1);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    HARNESS_PATIENCE(timeout, 2.0)
+    {
+        failed = run(room, timeout);
+        if (!failed)
+            break;
+    }
+    unsetenv("FAKE_CUDA_MODEL");
+    assert_int_equal(failed, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_captured),
+        cmocka_unit_test(test_room),
     };
 
     device_suite();

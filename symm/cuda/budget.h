@@ -26,7 +26,8 @@
  * lock of a rank that died is broken; a member that still disagrees (a call failed on it alone)
  * gets a mismatch, since a cut grid is part of the call's tag.
  * Small calls ask for no grant; an estimate of them is set aside. Puts and signals wait for no
- * peer or have one block. Teams over several hosts have no budget.
+ * peer; those that are resident behind a kernel that does have one block. Teams over several hosts
+ * have no budget.
  */
 #ifndef SYMM_CUDA_BUDGET_H
 #define SYMM_CUDA_BUDGET_H

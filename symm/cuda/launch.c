@@ -330,20 +330,23 @@ CUresult symm__cuda_on_stream(struct symm_cuda_launcher *launcher,
 /*
  * Whether the kernel may become resident before the kernel in front of it has ended. A kernel in
  * front that triggers at once may be waiting for a peer: a large kernel after it would occupy
- * room that the peer's kernels, or this rank's on other streams, need. Other operations of the
- * stream are not known here: they trigger nothing, unless the user made them so. Only a kernel
- * right after an early one keeps SYMM_CUDA_RELAY. It triggers while that one waits, so the kernel
- * after it may not be large either.
+ * room that the peer's kernels, or this rank's on other streams, need. What has no claim in the
+ * budget may do so on any number of streams: it has one block. Other operations of the stream are
+ * not known here: they trigger nothing, unless the user made them so. Only a kernel right after an
+ * early one keeps SYMM_CUDA_RELAY. It triggers while that one waits, so the kernel after it may not
+ * be large either.
  */
 static bool may_depend(struct symm_cuda_follow *follow, struct symm_cuda_shape shape,
                        struct symm_cuda_args *args)
 {
+    const symm_ctx *ctx = follow->launcher->ctx;
+    const uint32_t most =
+        follow->claimed || ctx->exclusive ? (uint32_t)ctx->processors / 4 : 1;
     const enum symm_cuda_front front = follow->front;
     const bool early = args->flags & SYMM_CUDA_EARLY;
     const bool depends =
         follow->launcher->dependent &&
-        (early || front == SYMM_CUDA_FRONT_ENDS ||
-         shape.blocks <= (uint32_t)follow->launcher->ctx->processors / 4);
+        (early || front == SYMM_CUDA_FRONT_ENDS || shape.blocks <= most);
 
     if (front != SYMM_CUDA_FRONT_EARLY || !depends)
         args->flags &= ~SYMM_CUDA_RELAY;
@@ -454,6 +457,7 @@ static symm_status launch_entry(struct symm_team_channel *channel,
                      entry->args.team.timeout, __ATOMIC_RELAXED); /* for a sentence */
     status = symm__cuda_follow_begin(channel->team, channel, channel->stream,
                                      (uint32_t)channel->index, &entry->args, &follow);
+    follow.claimed = true;
     if (status == SYMM_OK && handle)
         status = symm__cuda_work_begin(channel->team, channel->stream, &work,
                                        &entry->args.result);

@@ -37,6 +37,8 @@ struct symm_cuda_follow {
     uint64_t mark,
         last; /* of this call, and of the stream's last one: see stream_order.c */
     enum symm_cuda_front front; /* symm__cuda_start replaces it */
+    bool
+        claimed; /* the kernel's channel has a claim for it, or it needs none (budget.h) */
     bool captured;           /* relay: the stream is captured into a graph */
 };
 
