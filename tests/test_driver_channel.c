@@ -7,6 +7,7 @@
  * ctest: cost 6
  */
 #include "core/context.h"
+#include "core/team.h"
 #include "device.h"
 
 #include <pthread.h>
@@ -248,6 +249,74 @@ static int named(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+static symm_status sum_named(struct device_rank *s, void *stream, int channel)
+{
+    const symm_call call = {
+        .size = sizeof(call), .site = "named", .stream = stream, .channel = channel};
+
+    return symm_all_reduce(s->team, s->in.device, s->out.device, COUNT, SYMM_FLOAT32,
+                           SYMM_SUM, &call, NULL);
+}
+
+/* Rank 0 names the channel of a stream whose call has not begun, two times in vain. The others come
+ * when that call has ended: they get the same answers, and the third try succeeds on all. */
+static int named_busy(symm_ctx *ctx, void *arg)
+{
+    struct harness_sync *sync = arg;
+    atomic_int gate = 0;
+    struct device_rank s;
+    int channel;
+
+    CHECK_ZERO(device_rank_open(&s, ctx, BYTES, BYTES, 0, 2));
+    for (size_t i = 0; i < COUNT; i++)
+        ((float *)(void *)s.in.host)[i] = (float)(1 + s.rank);
+    CHECK_ZERO(device_put(&s.in, 0, BYTES));
+    CHECK_OK(symm_stream_call(ctx, s.streams[0], wait_gate, &gate));
+    CHECK_OK(sum(&s, s.streams[0], "first", 0));
+    channel = s.team->last_channel + 1;
+    for (int try = 0; s.rank == 0 && try < 2; try++) {
+        CHECK_STATUS(sum_named(&s, s.streams[1], channel), SYMM_ERR_BUSY);
+        CHECK_ERROR("for no rank at this try");
+        CHECK_ERROR("of the team is in use by stream 0x");
+    }
+    CHECK_ZERO(harness_sync_wait(sync, s.n));
+    atomic_store(&gate, 1);
+    CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
+    CHECK_ZERO(harness_sync_wait(sync, s.n));
+    for (int try = 0; s.rank != 0 && try < 2; try++)
+        CHECK_STATUS(sum_named(&s, s.streams[1], channel), SYMM_ERR_BUSY);
+    CHECK_ZERO(perf_gpu_fill(s.gpu, s.out.device, 0, BYTES));
+    CHECK_OK(sum_named(&s, s.streams[1], channel));
+    CHECK(s.team->last_channel + 1 == channel);
+    CHECK_OK(symm_stream_synchronize(ctx, s.streams[1], SECONDS));
+    CHECK_ZERO(device_get(&s.out, 0, BYTES));
+    for (size_t i = 0; i < COUNT; i++)
+        CHECK(((float *)(void *)s.out.host)[i] == (float)(s.n * (s.n + 1)) / 2);
+    CHECK_ZERO(harness_sync_wait(sync, s.n));
+    device_rank_close(&s);
+    return 0;
+}
+
+/* A channel that was named keeps its name while its streams come and go. */
+static int named_again(symm_ctx *ctx, void *arg)
+{
+    struct device_rank s;
+    void *stream;
+
+    (void)arg;
+    CHECK_ZERO(open_rank(&s, ctx));
+    for (int i = 0; i < 20; i++) {
+        CHECK_OK(symm_stream_create(ctx, &stream));
+        CHECK_OK(sum_named(&s, stream, 5));
+        CHECK(s.team->last_channel == 4);
+        CHECK_OK(symm_stream_synchronize(ctx, stream, SECONDS));
+        CHECK_ZERO(check_places(&s, 1));
+        symm_stream_destroy(ctx, stream);
+    }
+    device_rank_close(&s);
+    return 0;
+}
+
 static int run(harness_body body, int ranks)
 {
     const struct harness h = {.ranks = device_ranks(ranks), .body = body};
@@ -293,16 +362,30 @@ static void test_named(void **state)
 {
     (void)state;
     assert_int_equal(run(named, 2), 0);
+    assert_int_equal(run(named_again, 3), 0);
+}
+
+static void test_named_busy(void **state)
+{
+    struct harness_sync *sync = harness_shared(sizeof(*sync));
+
+    (void)state;
+    assert_int_equal(harness_run(&(struct harness){
+                         .ranks = device_ranks(3), .body = named_busy, .arg = sync}),
+                     0);
+    harness_shared_free(sync, sizeof(*sync));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crossed), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_busy),    cmocka_unit_test(test_held),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_named),
+        cmocka_unit_test(test_crossed),    cmocka_unit_test(test_many),
+        cmocka_unit_test(test_busy),       cmocka_unit_test(test_held),
+        cmocka_unit_test(test_threads),    cmocka_unit_test(test_named),
+        cmocka_unit_test(test_named_busy),
     };
 
     device_suite();
+    cmocka_set_test_filter(getenv("SYMM_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

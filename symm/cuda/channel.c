@@ -13,6 +13,7 @@
 
 #define DEFAULT_STREAM UINT64_MAX          /* its id */
 #define CAPTURED       (UINT64_C(1) << 63) /* in the id of a stream first met in a capture */
+#define NAMED          UINT64_C(2) /* in keys of channels that calls have named */
 
 /* Captured calls of a channel that live graphs hold; freed with the last reference. */
 struct symm_cuda_pin {
@@ -377,30 +378,36 @@ int symm__cuda_channel_of(symm_team *team, const void *stream)
 
 /* ---- Claiming ----------------------------------------------------------------------------- */
 
-/* Never 0, which is a free channel. tag 0: of a named channel, or (k 0) the default stream. */
+/* Never 0, which is a free channel. tag 0, k 0: of the default stream. */
 static uint64_t key_of(const symm_team *team, uint32_t tag, uint64_t k)
 {
-    return symm__cuda_mix(team->uid, (uint64_t)tag << 32 | (uint32_t)k) | 1;
+    const uint64_t key = symm__cuda_mix(team->uid, (uint64_t)tag << 32 | (uint32_t)k);
+
+    return (key & ~NAMED) | 1;
+}
+
+/* The key with which a member asks for a channel by its name for the asked-th time. */
+static uint64_t key_named(const symm_team *team, int channel, uint32_t asked)
+{
+    return key_of(team, asked, (uint64_t)channel + 1) | NAMED;
 }
 
 bool symm__cuda_channel_named(const symm_team *team, int channel)
 {
-    return symm__channel_has_key(team, channel, key_of(team, 0, (uint64_t)channel + 1));
+    return symm__channel_key(team, channel) & NAMED;
 }
 
 /* The next key of a stream that had a channel by this key, or was refused one. */
 static uint64_t key_after(uint64_t key)
 {
-    return symm__cuda_mix(key, 1) | 1;
+    return (symm__cuda_mix(key, 1) & ~NAMED) | 1;
 }
 
 /* The key with which the stream asks the table now. */
-static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag, int named)
+static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag)
 {
     const uint64_t before = symm__cuda_map_value(&team->cuda->keys, id);
 
-    if (named)
-        return key_of(team, 0, (uint32_t)named);
     if (before != 0)
         return key_after(before);
     if (id == DEFAULT_STREAM)
@@ -450,17 +457,30 @@ static void streams_text(const symm_team *team, char *text, size_t bytes)
         snprintf(text, bytes, "none");
 }
 
-static symm_status busy(const symm_team *team, const void *stream, int named)
+/* The channel's stream on this rank, or that it has none. */
+static symm_status busy_named(const symm_team *team, const void *stream, int channel)
+{
+    const struct symm_team_channel *at = &team->channel[channel];
+    const bool has =
+        at->stream_id != 0 && symm__channel_has_key(team, channel, at->key);
+    char holder[48], own[48];
+
+    return symm__fail(
+        SYMM_ERR_BUSY,
+        "channel %d of the team is in use by %s, with calls that run, or that a graph "
+        "holds, or that a peer has not made yet: it is not free for %s of rank %d, and "
+        "for no rank at this try; wait for these calls and try again, or name another "
+        "channel, on all ranks",
+        channel + 1,
+        has ? symm__cuda_stream_text(at->stream, holder, sizeof(holder))
+            : "a stream that this rank has not used yet",
+        symm__cuda_stream_text(stream, own, sizeof(own)), team->ctx->rank);
+}
+
+static symm_status busy(const symm_team *team, const void *stream)
 {
     char text[224], own[48];
 
-    if (named)
-        return symm__fail(SYMM_ERR_BUSY,
-                          "channel %d of the team is in use by another stream than %s "
-                          "of rank %d, here or on a peer; wait for its calls and try "
-                          "again, or name another one on all ranks",
-                          named, symm__cuda_stream_text(stream, own, sizeof(own)),
-                          team->ctx->rank);
     streams_text(team, text, sizeof(text));
     return symm__fail(SYMM_ERR_BUSY,
                       "all %d channels of the team are in use by streams with calls "
@@ -505,6 +525,21 @@ static symm_status table_open(symm_team *team)
     return symm__channel_table_lock(team);
 }
 
+/* The channel, or -1. A stream that names the channel of another one of this rank takes it over: then
+ * the program orders their calls. Else it is a try by name, which all members count alike. */
+static int acquire_named(symm_team *team, int channel, uint64_t *key)
+{
+    const struct symm_team_channel *at = &team->channel[channel];
+
+    *key = at->key;
+    if (at->named && symm__channel_has_key(team, channel, at->key))
+        return channel;
+    *key = key_named(team, channel, ++team->cuda->asked[channel]);
+    return symm__channel_acquire_named(team, *key, channel, team->cuda->asked[channel])
+               ? channel
+               : -1;
+}
+
 symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag,
                                      uint64_t bytes, int named,
                                      struct symm_team_channel **channel)
@@ -519,15 +554,16 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
         status = table_open(team);
     if (status != SYMM_OK)
         return status;
-    key = key_for(team, id, tag, named);
-    c = symm__channel_acquire(team, key, symm__cuda_tier_for(bytes, team->size), named);
+    c = named ? acquire_named(team, named - 1, &key)
+              : symm__channel_acquire(team, key = key_for(team, id, tag),
+                                      symm__cuda_tier_for(bytes, team->size));
     if (c >= 0)
         channel_bind(&team->channel[c], stream, id, key, named != 0);
     symm__channel_table_unlock(team);
     if (named == 0)
         key_used(team, id, tag, key);
     if (c < 0)
-        return busy(team, stream, named);
+        return named ? busy_named(team, stream, named - 1) : busy(team, stream);
     *channel = &team->channel[c];
     return cache_or_leave(*channel);
 }

@@ -81,9 +81,14 @@ void symm__channel_table_unlock(symm_team *team)
 
 /* ---- Keys ------------------------------------------------------------------------------- */
 
+uint64_t symm__channel_key(const symm_team *team, int channel)
+{
+    return __atomic_load_n(&table_of(team)->key[channel], __ATOMIC_SEQ_CST);
+}
+
 bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key)
 {
-    return __atomic_load_n(&table_of(team)->key[channel], __ATOMIC_SEQ_CST) == key;
+    return symm__channel_key(team, channel) == key;
 }
 
 static int find_key(const symm_team *team, uint64_t key)
@@ -276,22 +281,36 @@ static int take_any(symm_team *team, int tier, uint64_t key)
 
 /* ---- Channels for streams ---------------------------------------------------------------- */
 
-int symm__channel_acquire(symm_team *team, uint64_t key, int tier, int named)
+int symm__channel_acquire(symm_team *team, uint64_t key, int tier)
 {
     int c = find_key(team, key);
 
     if (c >= 0)
         return c;
-    if (named)
-        return take_free(team, named - 1, key) || take_idle(team, named - 1, key)
-                   ? named - 1
-                   : -1;
     if (was_refused(table_of(team), key))
         return -1;
     c = take_any(team, tier, key);
     if (c < 0)
         refuse(table_of(team), key);
     return c;
+}
+
+/* A member makes its tries in turn. One that got the channel has its key there until all members
+ * have made calls with it; an earlier one whose key is not there was refused. Tries wrap: members
+ * are less than 2^31 apart. */
+bool symm__channel_acquire_named(symm_team *team, uint64_t key, int channel,
+                                 uint32_t asked)
+{
+    uint32_t *refused = &table_of(team)->asked[channel];
+
+    if (symm__channel_has_key(team, channel, key))
+        return true;
+    if ((int32_t)(__atomic_load_n(refused, __ATOMIC_RELAXED) - asked) >= 0)
+        return false;
+    if (take_free(team, channel, key) || take_idle(team, channel, key))
+        return true;
+    __atomic_store_n(refused, asked, __ATOMIC_RELAXED);
+    return false;
 }
 
 int symm__channel_grow(symm_team *team, const struct symm_team_channel *channel,

@@ -42,18 +42,22 @@ bool symm__channel_is_idle(symm_team *team, int channel);
 bool symm__channel_is_pinned(symm_team *team, int channel);
 /* Whether every member's device has reached this launch, so that all earlier ones have ended. */
 bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch);
-/* Final only with the table locked. */
+/* Both are final only with the table locked. */
+uint64_t symm__channel_key(const symm_team *team, int channel);
 bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key);
 
 /* Slot of device_ops.h. */
 bool symm__cuda_channel_engine(const struct symm_team_channel *channel);
 
-/* Both with the table locked. */
+/* All with the table locked. */
 
-/* The channel of a key, or one for it: in the tier if possible (cuda_launch.h), else in any;
- * named: 1 .. SYMM_CHANNELS, only that one; 0: none. -1: all are in use; members that
- * ask with the key later get -1, too, unless it names its channel. */
-int symm__channel_acquire(symm_team *team, uint64_t key, int tier, int named);
+/* The channel of a key, or one for it: in the tier if possible (cuda_launch.h), else in any. -1: all
+ * are in use; members that ask with the key later get -1, too. */
+int symm__channel_acquire(symm_team *team, uint64_t key, int tier);
+/* Gives that channel to the key of the member's try number `asked` to get it by its name. false: it
+ * is in use; members get the same answer to this try, however late they make it. */
+bool symm__channel_acquire_named(symm_team *team, uint64_t key, int channel,
+                                 uint32_t asked);
 /* A channel in a better tier, from `tier` on, for the stream that has this channel and gets
  * `key` if there is one. -1: none is idle, the stream's next launch is on this channel. Members
  * are distinguished by the channel's launches: all ask, or none, before the same launch. */

@@ -55,6 +55,7 @@ struct symm_cuda_team {
     int followers; /* atomic: launches under way of calls after this team's */
     int marked;    /* atomic: streams have had waits that the host may end */
     struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
+    uint32_t asked[SYMM_CHANNELS]; /* how often the channel was asked for by its name */
     struct symm_cuda_map keys;  /* last keys, by stream that lost its channel; owned */
     struct symm_cuda_side *sides; /* [SYMM_CHANNELS]; NULL: none yet; owned */
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */

@@ -64,7 +64,8 @@ struct symm_channel_table {
     uint32_t stays[SYMM_CHANNELS]; /* its stream keeps the channel up to this launch */
     uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that got no channel */
     uint32_t engine; /* 1 + the channel whose calls may go to the engine; 0: none yet */
-    uint8_t reserved[764 - 8 - 12 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
+    uint32_t asked[SYMM_CHANNELS]; /* by name: the last try that got no channel */
+    uint8_t reserved[764 - 8 - 16 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
 };
 
 /*
