@@ -317,6 +317,46 @@ static int named_again(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* Rank 0 replays a call that rank 1 makes without a graph. The sums are right, and the error of rank
+ * 0's next call, which rank 1 does not make, does not say that rank 1 has queued it. */
+static int replayed(symm_ctx *ctx, void *arg)
+{
+    struct harness_sync *sync = arg;
+    void *graph = NULL, *stream;
+    struct device_rank s;
+    symm_call call;
+
+    CHECK_ZERO(open_rank(&s, ctx));
+    CHECK_OK(symm_stream_create(ctx, &stream));
+    CHECK_OK(sum(&s, stream, "both", 0));
+    if (s.rank == 0) {
+        CHECK_OK(perf_gpu_capture(s.gpu, stream));
+        CHECK_OK(sum(&s, stream, "both", 1));
+        CHECK_OK(perf_gpu_captured(s.gpu, stream, &graph));
+        CHECK_OK(perf_gpu_replay(s.gpu, graph, stream));
+    } else {
+        CHECK_OK(sum(&s, stream, "both", 1));
+    }
+    CHECK_OK(symm_stream_synchronize(ctx, stream, SECONDS));
+    CHECK_ZERO(check_places(&s, 2));
+    CHECK_ZERO(harness_sync_wait(sync, s.n));
+    if (s.rank == 0) {
+        call = (symm_call){
+            .size = sizeof(call), .site = "alone", .stream = stream, .timeout = 0.5};
+        CHECK_OK(symm_barrier(s.team, &call, NULL));
+        CHECK_OK(symm_stream_synchronize(ctx, stream, SECONDS));
+        CHECK_STATUS(symm_barrier(s.team, &call, NULL), SYMM_ERR_TIMEOUT);
+        CHECK_ERROR("'alone'");
+        CHECK_MESSAGE(!strstr(symm_last_error(), "has queued it"), "%s",
+                      symm_last_error());
+        perf_gpu_graph_free(s.gpu, graph);
+    }
+    CHECK_ZERO(harness_sync_wait(sync, s.n));
+    symm_stream_destroy(ctx, stream);
+    device_rank_close(&s);
+    return 0;
+}
+
 static int run(harness_body body, int ranks)
 {
     const struct harness h = {.ranks = device_ranks(ranks), .body = body};
@@ -365,15 +405,26 @@ static void test_named(void **state)
     assert_int_equal(run(named_again, 3), 0);
 }
 
-static void test_named_busy(void **state)
+static int run_together(harness_body body, int ranks)
 {
     struct harness_sync *sync = harness_shared(sizeof(*sync));
+    const int failed = harness_run(
+        &(struct harness){.ranks = device_ranks(ranks), .body = body, .arg = sync});
 
-    (void)state;
-    assert_int_equal(harness_run(&(struct harness){
-                         .ranks = device_ranks(3), .body = named_busy, .arg = sync}),
-                     0);
     harness_shared_free(sync, sizeof(*sync));
+    return failed;
+}
+
+static void test_replayed(void **state)
+{
+    (void)state;
+    assert_int_equal(run_together(replayed, 2), 0);
+}
+
+static void test_named_busy(void **state)
+{
+    (void)state;
+    assert_int_equal(run_together(named_busy, 3), 0);
 }
 
 int main(void)
@@ -382,7 +433,7 @@ int main(void)
         cmocka_unit_test(test_crossed),    cmocka_unit_test(test_many),
         cmocka_unit_test(test_busy),       cmocka_unit_test(test_held),
         cmocka_unit_test(test_threads),    cmocka_unit_test(test_named),
-        cmocka_unit_test(test_named_busy),
+        cmocka_unit_test(test_named_busy), cmocka_unit_test(test_replayed),
     };
 
     device_suite();

@@ -204,6 +204,22 @@ void symm__cuda_channel_leave(struct symm_team_channel *channel)
                      progress_word(channel), __ATOMIC_RELEASE);
 }
 
+/* The launches that the member has queued. If they have all ended there, it has not queued the call
+ * for which a kernel here waits: then no more than have ended here. For a member may have made a call
+ * that this rank has replayed, which is not counted. */
+static uint32_t queued_of(const symm_team *team, int member, int channel)
+{
+    const uint64_t word = __atomic_load_n(symm__channel_progress(team, member, channel),
+                                          __ATOMIC_RELAXED);
+    const uint32_t queued = (uint32_t)(word >> 32);
+    uint32_t ended, here;
+
+    if (queued == 0 || !symm__channel_ended(team, member, channel, &ended) ||
+        ended != queued || !symm__channel_ended(team, team->local_rank, channel, &here))
+        return queued;
+    return (int32_t)(queued - here) < 0 ? queued : here;
+}
+
 /* Kernels that wait compare these counts with their own call's. */
 static void refresh_queued(const symm_team *team)
 {
@@ -211,12 +227,10 @@ static void refresh_queued(const symm_team *team)
 
     for (int m = 0; m < team->local_size; m++)
         for (int c = 0; c < SYMM_CHANNELS; c++) {
-            uint64_t word =
-                __atomic_load_n(symm__channel_progress(team, m, c), __ATOMIC_RELAXED);
+            const uint32_t queued = queued_of(team, m, c);
 
-            if (record->queued[c][m] != (uint32_t)(word >> 32))
-                __atomic_store_n(&record->queued[c][m], (uint32_t)(word >> 32),
-                                 __ATOMIC_RELAXED);
+            if (record->queued[c][m] != queued)
+                __atomic_store_n(&record->queued[c][m], queued, __ATOMIC_RELAXED);
         }
 }
 

@@ -186,12 +186,23 @@ bool symm__channel_is_pinned(symm_team *team, int channel)
     return false;
 }
 
+bool symm__channel_ended(const symm_team *team, int place, int channel,
+                         uint32_t *launch)
+{
+    const uint32_t *done = done_of(team, place, channel);
+
+    if (done)
+        *launch = __atomic_load_n(done, __ATOMIC_ACQUIRE);
+    return done != NULL;
+}
+
 bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch)
 {
     for (int m = 0; m < team->local_size; m++) {
-        const uint32_t *done = done_of(team, m, channel);
+        uint32_t ended;
 
-        if (!done || (int32_t)(__atomic_load_n(done, __ATOMIC_ACQUIRE) - launch) < 0)
+        if (!symm__channel_ended(team, m, channel, &ended) ||
+            (int32_t)(ended - launch) < 0)
             return false;
     }
     return true;

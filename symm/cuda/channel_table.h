@@ -42,6 +42,9 @@ bool symm__channel_is_idle(symm_team *team, int channel);
 bool symm__channel_is_pinned(symm_team *team, int channel);
 /* Whether every member's device has reached this launch, so that all earlier ones have ended. */
 bool symm__channel_has_reached(symm_team *team, int channel, uint32_t launch);
+/* The last launch that the first block of the member's device has ended. false: it is not known. */
+bool symm__channel_ended(const symm_team *team, int place, int channel,
+                         uint32_t *launch);
 /* Both are final only with the table locked. */
 uint64_t symm__channel_key(const symm_team *team, int channel);
 bool symm__channel_has_key(const symm_team *team, int channel, uint64_t key);
