@@ -176,6 +176,14 @@ has err1 "SYMM_SOCKET_IFNAME='nowhere': no interface that is up fits it"
 [ $((SECONDS - began)) -lt 50 ] || fail "a host that cannot join was waited for"
 of_host=()
 
+# Two ranks of a host do not agree on the size of the job.
+of_rank=([3]="WORLD_SIZE=5")
+job 2 2 "$bin/symm-perf" all_reduce -b 8 -e 8
+none_ok "two sizes on a host"
+for r in 0 1 2; do has err$r "on host h1: rank 3 says that the job has 5 ranks, rank 2 says 4"; done
+has err3 "on host h1: rank 2 says that the job has 4 ranks, rank 3 says 5"
+of_rank=()
+
 # One of a host's ranks does not come: all hosts hear it from the one that does.
 of_rank=([3]=false)
 for SYMM_INIT_TIMEOUT in 3 12 48; do

@@ -378,9 +378,6 @@ static symm_status join_for_host(const struct gathering *gathering, int rank,
         .failed = gathered,
     };
     for (int i = 0; gathered == SYMM_OK && i < gathering->local_size; i++) {
-        if (near[i].bytes_count != sizeof(*here))
-            return symm__fail(SYMM_ERR_DAMAGED,
-                              "a rank of this host sent a malformed entry");
         memcpy(&here[i], near[i].bytes, sizeof(*here));
         ranks[i] = gathering->near_ranks[i];
     }
@@ -478,6 +475,26 @@ static symm_status gather_handed(struct gathering *gathering, symm_status *joine
     return status;
 }
 
+/* Do the ranks of this host mean one job? The table that the lowest one passes on has its number of
+ * ranks: to a rank with another one it would be a damaged table. All ranks here find the same. */
+static symm_status near_check(const struct gathering *gathering,
+                              const struct symm_oob_message *near)
+{
+    const struct symm_bootstrap_run *run = gathering->run;
+    for (int i = 0; i < gathering->local_size; i++) {
+        struct bootstrap_entry entry;
+        if (near[i].bytes_count != sizeof(entry))
+            return symm__fail(SYMM_ERR_DAMAGED, "rank %d sent a malformed entry",
+                              gathering->near_ranks[i]);
+        memcpy(&entry, near[i].bytes, sizeof(entry));
+        if (entry.size != run->size)
+            return symm__fail(
+                SYMM_ERR_JOB, "rank %d says that the job has %d ranks, rank %d says %d",
+                gathering->near_ranks[i], entry.size, run->rank, run->size);
+    }
+    return SYMM_OK;
+}
+
 /* Two exchanges among the ranks here, and the tree between them. */
 static symm_status gather_among(struct gathering *gathering, symm_status made,
                                 const struct bootstrap_entry *mine)
@@ -490,6 +507,8 @@ static symm_status gather_among(struct gathering *gathering, symm_status made,
     symm_status status =
         symm__near_exchange(place, size, gathering->near_ranks, gathering->near_fd,
                             gathering->until - symm__now(), &exchange, near);
+    if (status == SYMM_OK)
+        status = near_check(gathering, near);
     if (status != SYMM_OK && made == SYMM_OK)
         status = failed_here(status, mine);
     if (place == 0)
