@@ -309,6 +309,11 @@ static void test_bad_address(void **state)
     setenv("SYMM_HOST_ADDRESS", "fe80::1", 1);
     assert_int_equal(symm__hosts_listen(NULL, &place, &listener), SYMM_ERR_INVALID);
     assert_non_null(strstr(symm_last_error(), "an address of one link"));
+    for (int v6 = 0; v6 < 2; v6++) { /* a peer would connect to itself */
+        setenv("SYMM_HOST_ADDRESS", v6 ? "::" : "0.0.0.0", 1);
+        assert_int_equal(symm__hosts_listen(NULL, &place, &listener), SYMM_ERR_INVALID);
+        assert_non_null(strstr(symm_last_error(), "leads each host to itself"));
+    }
     unsetenv("SYMM_HOST_ADDRESS");
     /* On the way to such an address the own one is of that link, too: another one is taken. */
     assert_int_equal(symm__hosts_listen("[fe80::1%1]:9", &place, &listener), SYMM_OK);

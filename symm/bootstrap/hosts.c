@@ -109,6 +109,11 @@ static symm_status own_address(const char *toward, struct symm_host_address *pla
                           "SYMM_HOST_ADDRESS='%.60s': is an address of one link, which "
                           "other hosts cannot use: give another one of this host",
                           given);
+    if (given && symm__address_is_any(&own))
+        return symm__fail(SYMM_ERR_INVALID,
+                          "SYMM_HOST_ADDRESS='%.60s': leads each host to itself: give "
+                          "the address by which other hosts reach this one",
+                          given);
     if (!given && list) {
         char names[200];
 

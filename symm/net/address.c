@@ -81,6 +81,15 @@ bool symm__address_is_of_link(const struct symm_address *address)
     return address->at.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
+bool symm__address_is_any(const struct symm_address *address)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&address->at;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&address->at;
+
+    return address->at.ss_family == AF_INET6 ? IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr)
+                                             : v4->sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
 struct symm_address symm__address_make(unsigned family, const uint8_t number[16],
                                        uint16_t port)
 {

@@ -31,6 +31,8 @@ const char *symm__address_parse(const char *text, enum symm_address_form form,
                                 struct symm_address *address);
 /* Is it IPv6's of one link alone? Another host can use it with its own number of the link only. */
 bool symm__address_is_of_link(const struct symm_address *address);
+/* Is it 0.0.0.0 or [::]? One can listen there, but to connect leads to the own host. */
+bool symm__address_is_any(const struct symm_address *address);
 /* What messages carry of an address: 4 or 6, the number and the port in network byte order. */
 struct symm_address symm__address_make(unsigned family, const uint8_t number[16],
                                        uint16_t port);
