@@ -210,9 +210,51 @@ static void test_changes(void **state)
     }
 }
 
+/* A previous plan, from a damaged file, that lists buffers of its bound twice. */
+static void test_bound_twice(void **state)
+{
+    const symm_program_op ops[] = {
+        {.size = sizeof(ops[0]), .kind = SYMM_PROGRAM_WRITE, .buffer_count = 1},
+        {.size = sizeof(ops[0]), .kind = SYMM_PROGRAM_ALL_REDUCE, .site = "sum"}};
+    symm_plan_report report = {.size = sizeof(report)};
+    symm_plan_options options = {.size = sizeof(options)};
+    symm_plan *plan, *made, twice;
+    symm_program *program;
+    const int64_t count = 64;
+    const int buffer = 0;
+    int index, list[2];
+
+    (void)state;
+    assert_int_equal(symm_program_create("p", 2, false, &program), SYMM_OK);
+    assert_int_equal(
+        symm_program_add_buffer(program, "b", SYMM_FLOAT32, 1, &count, NULL, &index),
+        SYMM_OK);
+    for (int i = 0; i < 2; i++) {
+        symm_program_op op = ops[i];
+
+        op.buffers = &buffer;
+        assert_int_equal(symm_program_add_op(program, &op), SYMM_OK);
+    }
+    assert_int_equal(symm_plan_make(program, &options, &plan), SYMM_OK);
+    assert_int_equal(plan->antichain_count, 1);
+    twice = *plan;
+    list[0] = list[1] = plan->antichain[0];
+    twice.antichain = list;
+    twice.antichain_count = 2;
+    options.previous = &twice;
+    assert_int_equal(symm_plan_make(program, &options, &made), SYMM_OK);
+    assert_int_equal(made->lower_bound_bytes, plan->lower_bound_bytes);
+    assert_int_equal(symm_plan_check(program, made, &report), SYMM_OK);
+    assert_string_equal(report.first, "");
+    symm_plan_destroy(made);
+    symm_plan_destroy(plan);
+    symm_program_destroy(program);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_changes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_changes),
+                                       cmocka_unit_test(test_bound_twice)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -204,7 +204,9 @@ static symm_status take_bound(struct again *again)
         clique[i] = again->now[old->antichain[i]];
         good = clique[i] >= 0;
         for (int k = 0; k < i && good; k++)
-            good = symm__conflict(lives, clique[i], clique[k]);
+            /* one that the old plan lists twice would count twice */
+            good =
+                clique[i] != clique[k] && symm__conflict(lives, clique[i], clique[k]);
     }
     if (!clique || !good)
         return symm__lifetimes_clique(lives);
