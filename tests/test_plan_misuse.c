@@ -23,6 +23,9 @@ static void test_programs(void **state)
     symm_program_op op = {.size = sizeof(op), .buffer_count = 1};
     const int ranks[2] = {0, 1};
     const int64_t one = 1;
+    /* A byte alone, a surrogate, an overlong '/', a sequence that ends early: a file with them
+     * could be written, and not read. */
+    const char *const no_text[] = {"\xff", "a\xed\xa0\x80", "\xc0\xaf", "\xe2\x82"};
     uint64_t hash;
     char *text;
     size_t length;
@@ -42,6 +45,19 @@ static void test_programs(void **state)
     INVALID("streams", symm_program_add_stream(p, "", &index));
     INVALID("symm_program_add_partition",
             symm_program_add_partition(NULL, "g", 1, 2, ranks, &index));
+    for (size_t i = 0; i < sizeof(no_text) / sizeof(no_text[0]); i++) {
+        INVALID("UTF-8", symm_program_create(no_text[i], 2, false, &q));
+        INVALID("UTF-8", symm_program_add_stream(p, no_text[i], &index));
+        INVALID("UTF-8",
+                symm_program_add_partition(p, no_text[i], 1, 2, ranks, &index));
+        INVALID("UTF-8", symm_program_add_bytes(p, no_text[i], 1, &index));
+        INVALID("UTF-8", symm_program_add_buffer(p, no_text[i], SYMM_INT8, 1, &one,
+                                                 NULL, &index));
+        op = (symm_program_op){
+            .size = sizeof(op), .kind = SYMM_PROGRAM_ALL_REDUCE, .site = no_text[i]};
+        INVALID("UTF-8", symm_program_add_op(p, &op));
+    }
+    op = (symm_program_op){.size = sizeof(op), .buffer_count = 1};
     INVALID("ranks", symm_program_add_partition(p, "g", 1, 2, NULL, &index));
     INVALID("group", symm_program_add_partition(p, "g", 1, 2, ranks, NULL));
     INVALID("groups", symm_program_add_partition(p, NULL, 1, 2, ranks, &index));

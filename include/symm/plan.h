@@ -138,7 +138,7 @@ typedef struct symm_program {
 } symm_program;
 
 /*
- * Building a program in memory. Names are copied. The first stream added is stream 0, the
+ * Building a program in memory. Names are UTF-8, and copied. The first stream added is stream 0, the
  * default one; if none was added before the first op, it is "main". Group 0, "world", is
  * there from the start. Errors: SYMM_ERR_INVALID with a sentence, SYMM_ERR_OVERFLOW,
  * SYMM_ERR_NOMEM; the program is then as it was before the call.

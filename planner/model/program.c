@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "util/status.h"
+#include "util/text.h"
 
 #define LARGEST (SIZE_MAX / 4)
 
@@ -139,6 +140,9 @@ check_name(const symm_program *program, const char *path, const char *name,
     if (!name || !*name)
         return symm__program_refuse(
             program, "%s: found no name, allowed: one that is not empty", path);
+    if (!symm__is_utf8(name)) /* no JSON has it */
+        return symm__program_refuse(
+            program, "%s: found a name that is no UTF-8, allowed: UTF-8", path);
     if (find(program, name) < 0)
         return SYMM_OK;
     return symm__program_refuse(
@@ -180,6 +184,11 @@ symm_status symm_program_create(const char *name, int world, bool loop,
         return symm__fail(SYMM_ERR_INVALID,
                           "symm_program_create: a program needs a name that is not "
                           "empty");
+    if (!symm__is_utf8(name))
+        return symm__fail(
+            SYMM_ERR_INVALID,
+            "symm_program_create: found a name that is no UTF-8, allowed: "
+            "UTF-8");
     if (world < 1 || world > SYMM_PROGRAM_MAX_WORLD)
         return symm__fail(SYMM_ERR_INVALID,
                           "program %s: world: found %d, allowed: 1 to %d", name, world,

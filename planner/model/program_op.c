@@ -15,6 +15,7 @@
 #include "symm/device.h"
 #include "util/dtype.h"
 #include "util/status.h"
+#include "util/text.h"
 
 struct adding {
     symm_program *program;
@@ -56,6 +57,8 @@ static symm_status take_site(struct adding *at)
 
     if (!at->op.site || !*at->op.site)
         return refuse(at, "site", "found no site, allowed: a name that is not empty");
+    if (!symm__is_utf8(at->op.site)) /* no JSON has it */
+        return refuse(at, "site", "found a name that is no UTF-8, allowed: UTF-8");
     if (symm__names_find(wait ? &private->waits : &private->sites, at->op.site) >= 0)
         return refuse(at, "site", "found \"%.100s\", allowed: %s", at->op.site,
                       wait ? "the site of a put that no other op waits for"

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "util/file.h"
+#include "util/text.h"
 
 /* Pickle opcodes, as pickletools names them. */
 enum {
@@ -93,50 +94,13 @@ static void put_little(struct symm_emit *emit, uint64_t value, int count)
 
 /* ---- Strings --------------------------------------------------------------------- */
 
-/*
- * Bytes of the well-formed UTF-8 sequence at s (Unicode, table 3-7: no overlong forms,
- * no surrogates, nothing above U+10FFFF), 0 if there is none. The NUL ends every
- * sequence.
- */
-static size_t sequence(const unsigned char *s)
-{
-    unsigned char low = 0x80, high = 0xbf; /* of the second byte */
-    size_t count;
-
-    if (s[0] < 0x80)
-        return 1;
-    if (s[0] >= 0xc2 && s[0] <= 0xdf)
-        count = 2;
-    else if (s[0] >= 0xe0 && s[0] <= 0xef)
-        count = 3;
-    else if (s[0] >= 0xf0 && s[0] <= 0xf4)
-        count = 4;
-    else
-        return 0;
-    if (s[0] == 0xe0)
-        low = 0xa0;
-    else if (s[0] == 0xed)
-        high = 0x9f;
-    else if (s[0] == 0xf0)
-        low = 0x90;
-    else if (s[0] == 0xf4)
-        high = 0x8f;
-    if (s[1] < low || s[1] > high)
-        return 0;
-    for (size_t i = 2; i < count; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    return count;
-}
-
 static const unsigned char replacement[3] = {0xef, 0xbf, 0xbd};
 
 static void put_json_string(struct symm_emit *emit, const char *string)
 {
     put_byte(emit, '"');
     for (const unsigned char *s = (const unsigned char *)string; *s != 0;) {
-        size_t count = sequence(s);
+        size_t count = symm__utf8(s);
         if (*s == '"' || *s == '\\') {
             put_byte(emit, '\\');
             put_byte(emit, *s);
@@ -159,7 +123,7 @@ static void put_pickle_string(struct symm_emit *emit, const char *string)
     size_t bytes = 0; /* pickle wants the length first */
 
     for (const unsigned char *s = (const unsigned char *)string; *s != 0;) {
-        size_t count = sequence(s);
+        size_t count = symm__utf8(s);
         bytes += count > 0 ? count : sizeof(replacement);
         s += count > 0 ? count : 1;
     }
@@ -170,7 +134,7 @@ static void put_pickle_string(struct symm_emit *emit, const char *string)
     put_byte(emit, OP_BINUNICODE);
     put_little(emit, bytes, 4);
     for (const unsigned char *s = (const unsigned char *)string; *s != 0;) {
-        size_t count = sequence(s);
+        size_t count = symm__utf8(s);
         if (count == 0)
             put_bytes(emit, replacement, sizeof(replacement));
         else

@@ -91,3 +91,48 @@ const char *symm__size_text(uint64_t size, char *text, size_t bytes)
     snprintf(text, bytes, "%.4g %s", value, units[unit]);
     return text;
 }
+
+/* Unicode, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF. */
+size_t symm__utf8(const unsigned char *s)
+{
+    unsigned char low = 0x80, high = 0xbf; /* of the second byte */
+    size_t count;
+
+    if (s[0] < 0x80)
+        return 1;
+    if (s[0] >= 0xc2 && s[0] <= 0xdf)
+        count = 2;
+    else if (s[0] >= 0xe0 && s[0] <= 0xef)
+        count = 3;
+    else if (s[0] >= 0xf0 && s[0] <= 0xf4)
+        count = 4;
+    else
+        return 0;
+    if (s[0] == 0xe0)
+        low = 0xa0;
+    else if (s[0] == 0xed)
+        high = 0x9f;
+    else if (s[0] == 0xf0)
+        low = 0x90;
+    else if (s[0] == 0xf4)
+        high = 0x8f;
+    if (s[1] < low || s[1] > high)
+        return 0;
+    for (size_t i = 2; i < count; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    return count;
+}
+
+bool symm__is_utf8(const char *text)
+{
+    for (const unsigned char *s = (const unsigned char *)text; *s != 0;) {
+        size_t count = symm__utf8(s);
+
+        if (count == 0)
+            return false;
+        s += count;
+    }
+    return true;
+}

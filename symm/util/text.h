@@ -5,6 +5,7 @@
 #ifndef SYMM_UTIL_TEXT_H
 #define SYMM_UTIL_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -24,6 +25,9 @@ const char *symm__fit(char *text, size_t bytes, const char *sentence);
  * after an error. Returns its length, or -1: errno. */
 ssize_t symm__read_text(char *text, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Bytes of the well-formed UTF-8 sequence at s, 0 if there is none. The NUL ends every sequence. */
+size_t symm__utf8(const unsigned char *s);
+bool symm__is_utf8(const char *text);
 /* "48 KiB", "1.5 GiB": at most four digits. Returns text. */
 const char *symm__size_text(uint64_t size, char *text, size_t bytes);
 
