@@ -234,7 +234,7 @@ static void test_repeated(void **state)
 
 #define MOST 6
 
-/* Guests say one byte: 's': spare me in group 1; 'x': a fault; 't': take me; '.': nothing. */
+/* Guests say one byte: 's': spare me in group 1; 'p': I have proved myself; 'x': a fault; 't': take me; '.': nothing. */
 struct room {
     struct symm_acceptor acceptor;
     struct symm_address address;
@@ -251,6 +251,8 @@ static const char *room_hear(void *user, struct symm_guest *guest)
         return got < 0 && errno == EAGAIN ? NULL : "";
     if (byte == 's')
         symm__acceptor_spare(&room->acceptor, guest, 1);
+    if (byte == 'p')
+        symm__acceptor_prove(guest);
     if (byte == 't') {
         close(guest->fd);
         guest->fd = -1;
@@ -364,6 +366,24 @@ static void test_room(void **state)
     assert_int_equal(room.gone, 45);
 }
 
+/* Who has been confirmed stays, however many come with a handshake of the same end. */
+static void test_proved(void **state)
+{
+    struct room room;
+    int fds[12];
+
+    (void)state;
+    room_open(&room, HARNESS_AMPLE, 0);
+    fds[0] = visit(&room, 's');
+    assert_int_equal(send(fds[0], "p", 1, MSG_NOSIGNAL), 1);
+    for (int i = 1; i < 12; i++)
+        fds[i] = visit(&room, i < 8 ? 's' : '\0');
+    assert_true(is_open(fds[0]));
+    for (int i = 0; i < 12; i++)
+        close(fds[i]);
+    room_close(&room);
+}
+
 /* Faults and the user's own are out at once; the late are, and no more come once it is over. */
 static void test_leave(void **state)
 {
@@ -419,8 +439,8 @@ int main(void)
         cmocka_unit_test(test_proof),   cmocka_unit_test(test_cut),
         cmocka_unit_test(test_altered), cmocka_unit_test(test_others),
         cmocka_unit_test(test_older),   cmocka_unit_test(test_repeated),
-        cmocka_unit_test(test_room),    cmocka_unit_test(test_leave),
-        cmocka_unit_test(test_keep),
+        cmocka_unit_test(test_room),    cmocka_unit_test(test_proved),
+        cmocka_unit_test(test_leave),   cmocka_unit_test(test_keep),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

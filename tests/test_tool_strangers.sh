@@ -18,6 +18,8 @@ trap 'rm -rf "$work"' EXIT
 symmrun=$(realpath "$symmrun")
 cd "$work" || exit 1
 
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
 cat >strangers.py <<'END'
 """strangers.py SYMMRUN KIND COUNT LIMIT: a job of two nodes among COUNT strangers of a KIND."""
 import os, resource, signal, socket, struct, subprocess, sys, threading, time
@@ -92,10 +94,69 @@ done
 # With few descriptors node 0 keeps fewer strangers, and node 1 still comes in.
 (ulimit -n 300 && timeout 120 python3 strangers.py "$symmrun" silent 1100 $limit) || failed=1
 
+# Handshakes of node 1 that someone has recorded, of an earlier job with the same secret, come when
+# node 0 has confirmed node 1, which counts the connection from then on: it stays.
+cat >recorded.py <<'END'
+"""recorded.py SYMMRUN PORT: node 0, and this program as node 1 and as those that repeat it."""
+import os, socket, struct, subprocess, sys, time
+
+secret = bytes.fromhex("00112233445566778899aabbccddeeff")
+mask = (1 << 64) - 1
+
+def turn(x, bits):
+    return (x << bits | x >> 64 - bits) & mask
+
+def siphash(data):
+    """SipHash-2-4 with 128 bits."""
+    k = struct.unpack("<QQ", secret)
+    v = [k[0] ^ 0x736F6D6570736575, k[1] ^ 0x646F72616E646F6D ^ 0xEE, k[0] ^ 0x6C7967656E657261, k[1] ^ 0x7465646279746573]
+    def rounds(count):
+        for _ in range(count):
+            v[0] = v[0] + v[1] & mask; v[1] = turn(v[1], 13) ^ v[0]; v[0] = turn(v[0], 32)
+            v[2] = v[2] + v[3] & mask; v[3] = turn(v[3], 16) ^ v[2]
+            v[0] = v[0] + v[3] & mask; v[3] = turn(v[3], 21) ^ v[0]
+            v[2] = v[2] + v[1] & mask; v[1] = turn(v[1], 17) ^ v[2]; v[2] = turn(v[2], 32)
+    data += bytes(7 - len(data) % 8) + bytes([len(data) & 255])
+    for (word,) in struct.iter_unpack("<Q", data):
+        v[3] ^= word; rounds(2); v[0] ^= word
+    v[2] ^= 0xEE; rounds(4); first = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] ^= 0xDD; rounds(4)
+    return struct.pack("<QQ", first, v[0] ^ v[1] ^ v[2] ^ v[3])
+
+def greet():
+    """A connection of node 1 of 2 with one rank, its handshake and the answer."""
+    for _ in range(600):
+        try:
+            c = socket.create_connection(("127.0.0.1", int(sys.argv[2])), 5)
+            break
+        except OSError:
+            time.sleep(0.05)
+    first = struct.pack("!IIII", 0x53594D4E, 4, 1, 2 << 16 | 1) + os.urandom(16)
+    first += siphash(b"g" + first)
+    c.settimeout(20)
+    c.sendall(first)
+    answer = c.recv(64, socket.MSG_WAITALL)
+    assert len(answer) == 64, "no answer"
+    return c, first, answer[:48]
+
+args = [sys.argv[1], "-n", "1", "--nnodes", "2", "--node-rank", "0", "--rendezvous", "127.0.0.1:" + sys.argv[2], "--", "true"]
+node = subprocess.Popen(args, env=dict(os.environ, SYMM_SECRET=secret.hex()), stderr=subprocess.DEVNULL)
+try:
+    c, first, second = greet()
+    c.sendall(siphash(b"b" + first + second))
+    assert c.recv(16, socket.MSG_WAITALL) == siphash(b"c" + first + second), "no confirmation"
+    recorded = [greet() for _ in range(8)]
+    c.sendall(siphash(b"d" + first + second))
+    assert c.recv(1) != b"", "node 0 has hung up on the node that it had confirmed"
+finally:
+    node.kill()
+    node.wait()
+END
+timeout 90 python3 recorded.py "$symmrun" "$(free_port)" || failed=1
+
 # ---- Signals, and what is not node 0 ------------------------------------------------------
 
 export SYMM_SECRET=00112233445566778899aabbccddeeff
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 fail() {
     echo "FAILED: $*"
     failed=1

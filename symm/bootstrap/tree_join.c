@@ -405,6 +405,8 @@ static const char *hear_guest(void *user, struct symm_guest *at)
         return branch_move(join, branch);
     switch (symm__auth_hear(&join->protocol, &branch->auth, at->fd)) {
     case SYMM_AUTH_WAIT:
+        if (branch->auth.stage == SYMM_AUTH_FINISH)
+            symm__acceptor_prove(at); /* its end has the connection already */
         return NULL;
     case SYMM_AUTH_ASKED:
         branch->number = -1;

@@ -84,6 +84,11 @@ void symm__acceptor_spare(struct symm_acceptor *acceptor, struct symm_guest *gue
     guest->group = group;
 }
 
+void symm__acceptor_prove(struct symm_guest *guest)
+{
+    guest->group = SYMM_ACCEPTOR_PROVED;
+}
+
 /* Is there a free place, or a guest that may be dropped? */
 static bool has_room(struct symm_acceptor *acceptor)
 {

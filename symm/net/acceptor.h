@@ -6,8 +6,8 @@
  * All are polled together, and none is waited for. Guarantees: at most `most` are kept. When
  * there are more, or descriptors are short, the oldest that is not spared is dropped. At most
  * SYMM_ACCEPTOR_GROUP connections of one end are spared: then the oldest of them is dropped,
- * since an end that connects again has closed its earlier tries. Each has `seconds` to prove
- * itself. At most SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
+ * since an end that connects again has closed its earlier tries. One that has proved itself is not
+ * dropped for another (symm__acceptor_prove). Each has `seconds` to prove itself. At most SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
  */
 #ifndef SYMM_NET_ACCEPTOR_H
 #define SYMM_NET_ACCEPTOR_H
@@ -18,12 +18,13 @@
 
 #define SYMM_ACCEPTOR_GROUP 4
 #define SYMM_ACCEPTOR_SHOWN 8
+#define SYMM_ACCEPTOR_PROVED (-2)  /* a group */
 #define SYMM_ACCEPTOR_NEVER 1e300 /* a point in time */
 
 /* Begins the user's own struct for a connection, whose other bytes begin as zero. */
 struct symm_guest {
     int fd;       /* -1: dropped, or the user's now */
-    int group;    /* -1: a stranger's so far; else it is spared */
+    int group; /* -1: a stranger's so far; else it is spared, or SYMM_ACCEPTOR_PROVED */
     short events; /* of poll */
     double since; /* it was accepted then */
     double until; /* it is dropped then; the user may set it */
@@ -67,6 +68,9 @@ int symm__acceptor_serve(struct symm_acceptor *acceptor, const struct pollfd *po
 /* To be called when the guest has proved, as far as is known, that it is that end (>= 0). */
 void symm__acceptor_spare(struct symm_acceptor *acceptor, struct symm_guest *guest,
                           int group);
+/* To be called when the guest has proved that it knows the key, by more than a handshake, which may
+ * be a recorded one. Its end may count the connection from now on: only its time ends it. */
+void symm__acceptor_prove(struct symm_guest *guest);
 /* Drops the guest without a report. Its memory lasts until the end of symm__acceptor_serve. */
 void symm__acceptor_drop(struct symm_acceptor *acceptor, struct symm_guest *guest);
 

@@ -423,6 +423,8 @@ static const char *hear_guest(void *user, struct symm_guest *at)
 
     switch (symm__auth_hear(&protocol, &guest->auth, at->fd)) {
     case SYMM_AUTH_WAIT:
+        if (guest->auth.stage == SYMM_AUTH_FINISH)
+            symm__acceptor_prove(at); /* its end has the connection already */
         return NULL;
     case SYMM_AUTH_ASKED:
         return answer(relay, guest);

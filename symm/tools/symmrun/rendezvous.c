@@ -104,7 +104,9 @@ bool symmrun_rendezvous_wait(const struct symmrun_nodes *nodes, int fd, short ev
 
 /* A connection that has not proved itself, which may be a stranger's. */
 struct pending {
-    struct symm_guest at; /* group: the node's number, once it has sent its handshake */
+    struct symm_guest
+        at; /* group: the node's number, once it has sent its handshake, until it has
+                             proved itself */
     struct symm_auth auth;
 };
 
@@ -156,7 +158,8 @@ static const char *answer(struct gathering *gathering, struct pending *pending)
 /* NULL: adopted; else the error. */
 static const char *admit(struct symmrun_nodes *nodes, struct pending *pending)
 {
-    const int index = pending->at.group;
+    const int index =
+        (int)ntohl(pending->auth.first.from); /* answer() has checked it */
     struct symmrun_node *node = &nodes->node[index];
 
     if (node->fd >= 0 && !has_gone(node->fd))
@@ -180,6 +183,11 @@ static const char *hear(void *user, struct symm_guest *guest)
 
     switch (symm__auth_hear(&protocol, &pending->auth, guest->fd)) {
     case SYMM_AUTH_WAIT:
+        if (pending->auth.stage == SYMM_AUTH_FINISH && guest->group >= 0) {
+            /* It has been confirmed: its end counts the connection, and does not come again. */
+            symm__acceptor_prove(guest);
+            guest->until = SYMM_ACCEPTOR_NEVER;
+        }
         return NULL;
     case SYMM_AUTH_ASKED:
         return answer(gathering, pending);
@@ -194,8 +202,8 @@ static const char *hear(void *user, struct symm_guest *guest)
     case SYMM_AUTH_GONE:
         break;
     }
-    return guest->group < 0 ? "it hung up without sending anything"
-                            : "it hung up before it had proved itself";
+    return guest->group == -1 ? "it hung up without sending anything"
+                              : "it hung up before it had proved itself";
 }
 
 /* How many nodes have not arrived; `text` lists the first eight. */
