@@ -17,6 +17,31 @@ static symm_program *program_with_buffer(void)
     return p;
 }
 
+/* Arrays that are no buffers, and may not be there at all: a sentence must not name them. */
+static void bad_norms(void)
+{
+    symm_program *p = program_with_buffer();
+    const int64_t shape[2] = {4, 8};
+    symm_program_norm norm = {
+        .size = sizeof(norm), .hidden = 8, .norm_out.given = true};
+    symm_program_op op = {
+        .size = sizeof(op), .kind = SYMM_PROGRAM_ALL_REDUCE_NORM, .site = "n"};
+
+    assert_int_equal(
+        symm_program_add_buffer(p, "rows", SYMM_FLOAT32, 2, shape, NULL, &op.in),
+        SYMM_OK);
+    norm.norm_out.buffer = -1;
+    norm.scale.given = true; /* though nothing is quantised */
+    for (int i = 0; i < 4; i++) {
+        const int far[] = {1 << 20, INT32_MAX, INT32_MIN, -2};
+
+        norm.scale.buffer = far[i];
+        assert_int_equal(symm_program_add_norm(p, &norm, &op.norm), SYMM_OK);
+        INVALID("scale", symm_program_add_op(p, &op));
+    }
+    symm_program_destroy(p);
+}
+
 static void test_programs(void **state)
 {
     symm_program *p, *q = NULL;
@@ -90,6 +115,7 @@ static void test_programs(void **state)
     }
     op.size = SIZE_MAX;
     INVALID("size", symm_program_add_op(p, &op));
+    bad_norms();
     INVALID("symm_program_finish", symm_program_finish(NULL));
     INVALID("symm_program_check_run: program", symm_program_check_run(NULL));
     INVALID("symm_program_check_run: program->order", symm_program_check_run(p));

@@ -247,10 +247,12 @@ symm_status symm__norm_take(const symm_program *program, symm_program_op *op)
     if (status != SYMM_OK)
         return status;
     symm__norm_list(program, op, arrays);
-    status = check_outputs(program, &program->norms[op->norm], arrays);
+    /* First, as the other checks name the buffers. */
     for (int i = 0; i < NORM_ARRAYS && status == SYMM_OK; i++)
         if (arrays[i].where.given)
             status = check_array(program, &arrays[i]);
+    if (status == SYMM_OK)
+        status = check_outputs(program, &program->norms[op->norm], arrays);
     if (status == SYMM_OK)
         status = check_places(program, op, arrays);
     op->out = target(&program->norms[op->norm]);
