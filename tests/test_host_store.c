@@ -431,36 +431,81 @@ static int connect_raw(const struct server *server)
     return fd;
 }
 
+static int strangers[3 * SPARE];
+
+/* A rank's request, with a block of that many bytes, on a connection that has just been made. */
+static void ask_raw(int fd, uint32_t rank, uint8_t nonce, uint32_t bytes)
+{
+    struct symm_store_handshake hello = {.magic = htonl(SYMM_STORE_MAGIC),
+                                         .version = htonl(SYMM_STORE_VERSION),
+                                         .nonce = {nonce}};
+    struct symm_store_welcome welcome;
+    struct symm_store_request request = {.rank = htonl(rank),
+                                         .size = htonl(RANKS),
+                                         .bytes = htonl(bytes),
+                                         .timeout_ms = htonl(60000)};
+    unsigned char message[sizeof(request) + SYMM_STORE_BLOCK_MAX] = {0};
+    const size_t all = sizeof(request) + bytes;
+
+    assert_int_equal(send(fd, &hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
+    assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL),
+                     (ssize_t)sizeof(welcome));
+    request.proof =
+        symm__store_hash(secret, SYMM_STORE_PROOF_REQUEST, &hello, &welcome.hello,
+                         &request, sizeof(request), message + sizeof(request), bytes);
+    memcpy(message, &request, sizeof(request));
+    assert_int_equal(send(fd, message, all, 0), (ssize_t)all);
+}
+
 /* A rank that hangs up while it waits, and comes again. */
 static void test_comes_again(void **state)
 {
     const struct server *server = *state;
     for (int i = 0; i < 5; i++) {
-        struct symm_store_handshake hello = {.magic = htonl(SYMM_STORE_MAGIC),
-                                             .version = htonl(SYMM_STORE_VERSION),
-                                             .nonce = {(uint8_t)i}};
-        struct symm_store_welcome welcome;
-        struct symm_store_request request = {.rank = htonl(2),
-                                             .size = htonl(RANKS),
-                                             .bytes = htonl(8),
-                                             .timeout_ms = htonl(60000)};
-        unsigned char message[sizeof(request) + 8] = {0};
         int fd = connect_raw(server);
 
-        assert_int_equal(send(fd, &hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
-        assert_int_equal(recv(fd, &welcome, sizeof(welcome), MSG_WAITALL),
-                         (ssize_t)sizeof(welcome));
-        request.proof =
-            symm__store_hash(secret, SYMM_STORE_PROOF_REQUEST, &hello, &welcome.hello,
-                             &request, sizeof(request), message, 8);
-        memcpy(message, &request, sizeof(request));
-        assert_int_equal(send(fd, message, sizeof(message), 0),
-                         (ssize_t)sizeof(message));
+        ask_raw(fd, 2, (uint8_t)i, 8);
         close(fd);
         make_ranks(ranks, server, 8);
         run_ranks(ranks, 0xf);
         all_is_well(ranks, 8);
     }
+}
+
+/* A rank that reads its answer slowly while strangers come: it gets all of it. */
+static void test_slow_reader(void **state)
+{
+    const struct server *server = *state;
+    const int small = 1;
+    const size_t whole = sizeof(struct symm_siphash_tag) +
+                         sizeof(struct symm_store_reply) + RANKS * SYMM_STORE_BLOCK_MAX;
+    static char answer[2 * RANKS * SYMM_STORE_BLOCK_MAX];
+    struct sockaddr_in name = {.sin_family = AF_INET};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    /* Accepted sockets have the listener's buffer. */
+    assert_int_equal(setsockopt(server->store->connections.listener, SOL_SOCKET,
+                                SO_SNDBUF, &small, sizeof(small)),
+                     0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    name.sin_port = htons((uint16_t)symmrun_store_port(server->store));
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+    ask_raw(fd, 3, 9, SYMM_STORE_BLOCK_MAX);
+    make_ranks(ranks, server, SYMM_STORE_BLOCK_MAX);
+    run_ranks(ranks, 0x7);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ranks[i].status, SYMM_OK);
+    for (int i = 0; i < 3 * SPARE; i++) {
+        int stranger = connect_raw(server);
+
+        assert_true(stranger >= 0);
+        strangers[i] = stranger;
+    }
+    assert_int_equal(recv(fd, answer, sizeof(answer), MSG_WAITALL), (ssize_t)whole);
+    for (int i = 0; i < 3 * SPARE; i++)
+        close(strangers[i]);
+    close(fd);
 }
 
 /* Without the secret nothing is answered, whatever the request says. */
@@ -563,6 +608,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_hung_up, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_no_secret, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_comes_again, start_server, stop_server),
+        cmocka_unit_test_setup_teardown(test_slow_reader, start_server, stop_server),
         cmocka_unit_test_setup_teardown(test_hammer, start_server, stop_server),
     };
 

@@ -237,7 +237,8 @@ static void answer_one(struct symmrun_store *store, struct connection *connectio
         store->arrived--;
     }
     connection->stage = ANSWERED;
-    connection->at.group = -1;
+    /* Not a stranger's: dropped half answered, it would come again, to a round of its own. */
+    symm__acceptor_prove(&connection->at);
     connection->at.events = POLLOUT;
     connection->at.until = symm__now() + ANSWER_SECONDS;
     connection->used = 0;
