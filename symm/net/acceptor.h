@@ -7,7 +7,8 @@
  * there are more, or descriptors are short, the oldest that is not spared is dropped. At most
  * SYMM_ACCEPTOR_GROUP connections of one end are spared: then the oldest of them is dropped,
  * since an end that connects again has closed its earlier tries. One that has proved itself is not
- * dropped for another (symm__acceptor_prove). Each has `seconds` to prove itself. At most SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
+ * dropped for another (symm__acceptor_prove). Each has `seconds` to prove itself. At most
+ * SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
  */
 #ifndef SYMM_NET_ACCEPTOR_H
 #define SYMM_NET_ACCEPTOR_H
@@ -18,13 +19,13 @@
 
 #define SYMM_ACCEPTOR_GROUP 4
 #define SYMM_ACCEPTOR_SHOWN 8
-#define SYMM_ACCEPTOR_PROVED (-2)  /* a group */
+#define SYMM_ACCEPTOR_PROVED (-2) /* a group */
 #define SYMM_ACCEPTOR_NEVER 1e300 /* a point in time */
 
 /* Begins the user's own struct for a connection, whose other bytes begin as zero. */
 struct symm_guest {
     int fd;       /* -1: dropped, or the user's now */
-    int group; /* -1: a stranger's so far; else it is spared, or SYMM_ACCEPTOR_PROVED */
+    int group;    /* -1: a stranger's so far; else it is spared, or SYMM_ACCEPTOR_PROVED */
     short events; /* of poll */
     double since; /* it was accepted then */
     double until; /* it is dropped then; the user may set it */
