@@ -297,6 +297,97 @@ static int named_busy(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* Tries in vain of one stream that is new, of one that has lost its channel, of the default one, and of
+ * many with sites of their own. */
+#define TRIES   40
+#define OTHERS  24
+#define REFUSED (3 + OTHERS)
+
+struct refused {
+    struct device_rank s;
+    void *streams[REFUSED + SYMM_CHANNELS];
+    char site[REFUSED][8];
+};
+
+static int refused_open(struct refused *r, symm_ctx *ctx, atomic_int *gate)
+{
+    CHECK_ZERO(open_rank(&r->s, ctx));
+    for (int i = 0; i < REFUSED + SYMM_CHANNELS; i++)
+        CHECK_OK(symm_stream_create(ctx, &r->streams[i]));
+    r->streams[2] = NULL;
+    for (int i = 0; i < REFUSED; i++)
+        snprintf(r->site[i], sizeof(r->site[i]), "try%d", i);
+    CHECK_OK(sum(&r->s, r->streams[0], r->site[0], 0));
+    for (int i = REFUSED; i < REFUSED + SYMM_CHANNELS; i++) {
+        CHECK_OK(symm_stream_synchronize(ctx, r->streams[0], SECONDS));
+        CHECK_OK(sum(&r->s, r->streams[i], "hold", 0));
+        CHECK_OK(symm_stream_synchronize(ctx, r->streams[i], SECONDS));
+    }
+    for (int i = REFUSED; i < REFUSED + SYMM_CHANNELS; i++) {
+        CHECK_OK(symm_stream_call(ctx, r->streams[i], wait_gate, gate));
+        CHECK_OK(sum(&r->s, r->streams[i], "hold", 0));
+    }
+    return 0;
+}
+
+static int refused_all(struct refused *r)
+{
+    for (int i = 0; i < REFUSED; i++) {
+        const int k = r->s.rank == 0 ? i : REFUSED - 1 - i;
+
+        for (int t = 0; t < (k < 3 ? TRIES : 1); t++) {
+            CHECK_STATUS(sum(&r->s, r->streams[k], r->site[k], k), SYMM_ERR_BUSY);
+            CHECK_ERROR("all 32 channels");
+        }
+    }
+    return 0;
+}
+
+/* Rank 0 polls while all channels are in use. The others come when none is, and get the same answers.
+ * Then each stream gets a channel, at one try on all ranks. */
+static int refused(symm_ctx *ctx, void *arg)
+{
+    struct harness_sync *sync = arg;
+    atomic_int gate = 0;
+    struct refused r;
+    bool done[REFUSED] = {false};
+    int left = REFUSED;
+
+    CHECK_ZERO(refused_open(&r, ctx, &gate));
+    CHECK_ZERO(harness_sync_wait(sync, r.s.n));
+    if (r.s.rank == 0)
+        CHECK_ZERO(refused_all(&r));
+    CHECK_ZERO(harness_sync_wait(sync, r.s.n));
+    atomic_store(&gate, 1);
+    for (int i = REFUSED; i < REFUSED + SYMM_CHANNELS; i++)
+        CHECK_OK(symm_stream_synchronize(ctx, r.streams[i], SECONDS));
+    CHECK_ZERO(harness_sync_wait(sync, r.s.n));
+    if (r.s.rank != 0)
+        CHECK_ZERO(refused_all(&r));
+    CHECK_ZERO(perf_gpu_fill(r.s.gpu, r.s.out.device, 0, PLACES * BYTES));
+    for (int i = 0; left > 0; i++) {
+        const int k = (r.s.rank == 0 ? i : 7 * i + r.s.rank) % REFUSED;
+        symm_status status;
+
+        if (done[k])
+            continue;
+        status = sum(&r.s, r.streams[k], r.site[k], k);
+        CHECK(status == SYMM_OK || status == SYMM_ERR_BUSY);
+        done[k] = status == SYMM_OK;
+        left -= done[k];
+        CHECK(i < 100 * REFUSED);
+    }
+    for (int i = 0; i < REFUSED; i++)
+        CHECK_OK(symm_stream_synchronize(ctx, r.streams[i], SECONDS));
+    CHECK_ZERO(check_places(&r.s, REFUSED));
+    CHECK_ZERO(harness_sync_wait(sync, r.s.n));
+    for (int i = 0; i < REFUSED + SYMM_CHANNELS; i++)
+        if (r.streams[i])
+            symm_stream_destroy(ctx, r.streams[i]);
+    device_rank_close(&r.s);
+    return 0;
+}
+
 /* A channel that was named keeps its name while its streams come and go. */
 static int named_again(symm_ctx *ctx, void *arg)
 {
@@ -427,6 +518,15 @@ static void test_named_busy(void **state)
     assert_int_equal(run_together(named_busy, 3), 0);
 }
 
+static void test_refused(void **state)
+{
+    (void)state;
+    if (device_real()) /* more streams wait than it has hardware queues */
+        skip();
+    assert_int_equal(run_together(refused, 2), 0);
+    assert_int_equal(run_together(refused, 3), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_busy),       cmocka_unit_test(test_held),
         cmocka_unit_test(test_threads),    cmocka_unit_test(test_named),
         cmocka_unit_test(test_named_busy), cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_refused),
     };
 
     device_suite();

@@ -80,6 +80,7 @@ void symm__cuda_channel_close(symm_team *team)
     }
     symm__cuda_map_free(&team->cuda->begun);
     symm__cuda_map_free(&team->cuda->keys);
+    symm__cuda_map_free(&team->cuda->tries);
 }
 
 static bool is_pinned(const struct symm_team_channel *channel)
@@ -263,9 +264,13 @@ static bool is_followed(const struct symm_team_channel *channel)
  * before). */
 static void channel_lose(struct symm_team_channel *channel)
 {
-    if (channel->stream_id != 0 && is_followed(channel))
-        symm__cuda_map_set(&channel->team->cuda->keys, channel->stream_id,
-                           channel->key);
+    struct symm_cuda_team *cuda = channel->team->cuda;
+
+    if (channel->stream_id != 0 && is_followed(channel)) {
+        symm__cuda_map_set(&cuda->keys, channel->stream_id, channel->key);
+        if (symm__cuda_map_value(&cuda->tries, channel->stream_id) != 0)
+            symm__cuda_map_set(&cuda->tries, channel->stream_id, 0);
+    }
     channel->stream_id = 0;
 }
 
@@ -411,34 +416,46 @@ bool symm__cuda_channel_named(const symm_team *team, int channel)
     return symm__channel_key(team, channel) & NAMED;
 }
 
-/* The next key of a stream that had a channel by this key, or was refused one. */
-static uint64_t key_after(uint64_t key)
+/* The key of the number-th try of a stream since it had a channel by this key. */
+static uint64_t key_after(uint64_t key, uint32_t number)
 {
-    return (symm__cuda_mix(key, 1) & ~NAMED) | 1;
+    return (symm__cuda_mix(key, number) & ~NAMED) | 1;
 }
 
-/* The key with which the stream asks the table now. */
-static uint64_t key_for(const symm_team *team, uint64_t id, uint32_t tag)
+/* The try that the stream makes now: after its last channel, or as one of the streams that begin with
+ * this tag. */
+static struct symm_channel_try next_try(const symm_team *team, uint64_t id,
+                                        uint32_t tag)
 {
-    const uint64_t before = symm__cuda_map_value(&team->cuda->keys, id);
+    const struct symm_cuda_team *cuda = team->cuda;
+    const uint64_t last = symm__cuda_map_value(&cuda->keys, id);
+    struct symm_channel_try try;
 
-    if (before != 0)
-        return key_after(before);
-    if (id == DEFAULT_STREAM)
-        return key_of(team, 0, 0);
-    return key_of(team, tag, symm__cuda_map_value(&team->cuda->begun, tag) + 1);
+    if (last != 0 || id == DEFAULT_STREAM) {
+        try.line = last != 0 ? last : key_of(team, 0, 0);
+        try.number = (uint32_t)symm__cuda_map_value(&cuda->tries, id) + 1;
+        try.key = key_after(try.line, try.number);
+    } else {
+        try.line = key_of(team, tag, 0);
+        try.number = (uint32_t)symm__cuda_map_value(&cuda->begun, tag) + 1;
+        try.key = key_of(team, tag, try.number);
+    }
+    return try;
 }
 
 /* Notes that the table has answered: no stream uses this key again. */
-static void key_used(const symm_team *team, uint64_t id, uint32_t tag, uint64_t key)
+static void tried(const symm_team *team, uint64_t id, uint32_t tag,
+                  const struct symm_channel_try *try, bool granted)
 {
     struct symm_cuda_team *cuda = team->cuda;
 
-    if (id == DEFAULT_STREAM || symm__cuda_map_value(&cuda->keys, id) != 0)
-        symm__cuda_map_set(&cuda->keys, id, key);
-    else
-        symm__cuda_map_set(&cuda->begun, tag,
-                           symm__cuda_map_value(&cuda->begun, tag) + 1);
+    if (id != DEFAULT_STREAM && symm__cuda_map_value(&cuda->keys, id) == 0) {
+        symm__cuda_map_set(&cuda->begun, tag, try->number);
+        return;
+    }
+    symm__cuda_map_set(&cuda->tries, id, granted ? 0 : try->number);
+    if (granted)
+        symm__cuda_map_set(&cuda->keys, id, try->key);
 }
 
 /* "the default one, 0x7f12, 0x7f34 and 12 more": streams of this rank that have channels. */
@@ -534,6 +551,7 @@ static void channel_bind(struct symm_team_channel *channel, void *stream, uint64
 static symm_status table_open(symm_team *team)
 {
     if (!symm__cuda_map_reserve(&team->cuda->begun, 1) ||
+        !symm__cuda_map_reserve(&team->cuda->tries, 1) ||
         !symm__cuda_map_reserve(&team->cuda->keys, 2))
         return symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's channel");
     return symm__channel_table_lock(team);
@@ -558,7 +576,8 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
                                      uint64_t bytes, int named,
                                      struct symm_team_channel **channel)
 {
-    uint64_t id, key;
+    struct symm_channel_try try;
+    uint64_t id;
     symm_status status = symm__cuda_stream_id(team->ctx, stream, &id);
     int c;
 
@@ -568,14 +587,15 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
         status = table_open(team);
     if (status != SYMM_OK)
         return status;
-    c = named ? acquire_named(team, named - 1, &key)
-              : symm__channel_acquire(team, key = key_for(team, id, tag),
-                                      symm__cuda_tier_for(bytes, team->size));
+    try = next_try(team, id, tag);
+    c = named
+            ? acquire_named(team, named - 1, &try.key)
+            : symm__channel_acquire(team, &try, symm__cuda_tier_for(bytes, team->size));
     if (c >= 0)
-        channel_bind(&team->channel[c], stream, id, key, named != 0);
+        channel_bind(&team->channel[c], stream, id, try.key, named != 0);
     symm__channel_table_unlock(team);
     if (named == 0)
-        key_used(team, id, tag, key);
+        tried(team, id, tag, &try, c >= 0);
     if (c < 0)
         return named ? busy_named(team, stream, named - 1) : busy(team, stream);
     *channel = &team->channel[c];
@@ -587,7 +607,7 @@ symm_status symm__cuda_channel_grow(struct symm_team_channel *current, uint64_t 
 {
     symm_team *team = current->team;
     const int tier = symm__cuda_tier_for(bytes, team->size);
-    const uint64_t key = key_after(current->key);
+    const uint64_t key = key_after(current->key, 1);
     const bool captured = current->captured;
     symm_status status;
     int c;

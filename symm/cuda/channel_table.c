@@ -17,6 +17,14 @@ static struct symm_channel_table *table_of(const symm_team *team)
                 ->channel_table[team->slot];
 }
 
+/* By line: the sum of the keys with which the member got no channel. */
+static uint64_t *refusals_of(const symm_team *team, int member)
+{
+    return symm__near_control(team->ctx, symm__team_rank_at(team, member))
+        ->channel_table[team->slot]
+        .refusals;
+}
+
 uint64_t *symm__channel_progress(const symm_team *team, int member, int channel)
 {
     static const uint64_t unknown = 0; /* is only read: the word is not this rank's */
@@ -31,6 +39,8 @@ void symm__channel_table_open(symm_team *team)
 {
     if (team->local_rank == 0 || team->far)
         memset(table_of(team), 0, sizeof(*table_of(team)));
+    memset(refusals_of(team, team->local_rank), 0,
+           SYMM_CHANNEL_LINES * sizeof(uint64_t));
     for (int c = 0; c < SYMM_CHANNELS; c++)
         __atomic_store_n(symm__channel_progress(team, team->local_rank, c), 0,
                          __ATOMIC_RELAXED);
@@ -97,23 +107,6 @@ static int find_key(const symm_team *team, uint64_t key)
         if (symm__channel_has_key(team, c, key))
             return c;
     return -1;
-}
-
-/* Did a member that asked with the key get no channel? */
-static bool was_refused(const struct symm_channel_table *table, uint64_t key)
-{
-    for (int i = 0; i < SYMM_CHANNEL_REFUSALS; i++)
-        if (__atomic_load_n(&table->refused[i], __ATOMIC_RELAXED) == key)
-            return true;
-    return false;
-}
-
-static void refuse(struct symm_channel_table *table, uint64_t key)
-{
-    uint32_t at = __atomic_fetch_add(&table->refusals, 1, __ATOMIC_RELAXED);
-
-    __atomic_store_n(&table->refused[at % SYMM_CHANNEL_REFUSALS], key,
-                     __ATOMIC_RELAXED);
 }
 
 /* By block: the last launch that has ended on the member's device. NULL: it is not mapped here. */
@@ -292,18 +285,39 @@ static int take_any(symm_team *team, int tier, uint64_t key)
 
 /* ---- Channels for streams ---------------------------------------------------------------- */
 
-int symm__channel_acquire(symm_team *team, uint64_t key, int tier)
+/* Has every member made the tries of the line that got no channel? The sums differ else, but for
+ * one case in 2^62. */
+static bool is_settled(const symm_team *team, uint32_t line)
 {
-    int c = find_key(team, key);
+    const uint64_t first =
+        __atomic_load_n(&refusals_of(team, 0)[line], __ATOMIC_RELAXED);
 
+    for (int m = 1; m < team->local_size; m++)
+        if (__atomic_load_n(&refusals_of(team, m)[line], __ATOMIC_RELAXED) != first)
+            return false;
+    return true;
+}
+
+/* As by name. Sequences that share a line share its last refused try. So one may be refused because of
+ * the other: then on all members, as that try does not go back before all have made it. */
+int symm__channel_acquire(symm_team *team, const struct symm_channel_try *try, int tier)
+{
+    const uint32_t line = (uint32_t)(try->line >> 32) % SYMM_CHANNEL_LINES;
+    uint32_t *refused = &table_of(team)->refused[line];
+    uint64_t *own = &refusals_of(team, team->local_rank)[line];
+    const bool settled = is_settled(team, line);
+    const bool late = !settled && (int32_t)(__atomic_load_n(refused, __ATOMIC_RELAXED) -
+                                            try->number) >= 0;
+    int c = find_key(team, try->key);
+
+    if (c < 0 && !late)
+        c = take_any(team, tier, try->key);
     if (c >= 0)
         return c;
-    if (was_refused(table_of(team), key))
-        return -1;
-    c = take_any(team, tier, key);
-    if (c < 0)
-        refuse(table_of(team), key);
-    return c;
+    if (!late)
+        __atomic_store_n(refused, try->number, __ATOMIC_RELAXED);
+    __atomic_store_n(own, *own + try->key, __ATOMIC_RELAXED);
+    return -1;
 }
 
 /* A member makes its tries in turn. One that got the channel has its key there until all members

@@ -8,6 +8,11 @@
  * the table keeps the decision until all members have asked. So members that ask at different
  * times get one answer. Keys are never used twice.
  *
+ * Keys come in sequences: the k-th try of one follows when the one before was answered. A member that
+ * got no channel notes the try; a later member with an earlier try was refused, too, unless it finds
+ * its key, which stays until all members have made calls with it. Sequences are spread over a few
+ * lines. When all members have been refused the same keys of a line, its note is void.
+ *
  * A channel is idle if all members' progress words are equal and show no call and no graph,
  * and all blocks of the last launch have ended on all devices. Only then it may get another
  * key. A member marks its progress word (INSIDE), then reads the key; a member that takes the
@@ -54,9 +59,15 @@ bool symm__cuda_channel_engine(const struct symm_team_channel *channel);
 
 /* All with the table locked. */
 
+/* A key, its sequence's number and its place there, from 1 on. */
+struct symm_channel_try {
+    uint64_t key, line;
+    uint32_t number;
+};
 /* The channel of a key, or one for it: in the tier if possible (cuda_launch.h), else in any. -1: all
  * are in use; members that ask with the key later get -1, too. */
-int symm__channel_acquire(symm_team *team, uint64_t key, int tier);
+int symm__channel_acquire(symm_team *team, const struct symm_channel_try *try,
+                          int tier);
 /* Gives that channel to the key of the member's try number `asked` to get it by its name. false: it
  * is in use; members get the same answer to this try, however late they make it. */
 bool symm__channel_acquire_named(symm_team *team, uint64_t key, int channel,

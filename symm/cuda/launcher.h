@@ -54,9 +54,11 @@ struct symm_cuda_team {
     int known;     /* atomic: an API call has returned that the team has failed */
     int followers; /* atomic: launches under way of calls after this team's */
     int marked;    /* atomic: streams have had waits that the host may end */
-    struct symm_cuda_map begun; /* by tag: how many streams began with it; owned */
+    struct symm_cuda_map
+        begun; /* by tag: the tries of streams that began with it; owned */
     uint32_t asked[SYMM_CHANNELS]; /* how often the channel was asked for by its name */
-    struct symm_cuda_map keys;  /* last keys, by stream that lost its channel; owned */
+    /* By stream that lost its channel: its last key, and its tries since; owned. */
+    struct symm_cuda_map keys, tries;
     struct symm_cuda_side *sides; /* [SYMM_CHANNELS]; NULL: none yet; owned */
     struct symm_cuda_word *words; /* that waits in graphs take; owned; with the lock */
     /* Entries of captured calls, in chunks (pointers.c); owned. */

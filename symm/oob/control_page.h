@@ -53,19 +53,21 @@ struct symm_record {
 
 /*
  * CUDA: which sequence of calls has which channel of a team (cuda/channel.c), in the page of
- * the team's first member, by its slot. All members write it, under the lock.
+ * the team's first member, by its slot. All members write it, under its lock.
  */
-#define SYMM_CHANNEL_REFUSALS 16
+#define SYMM_CHANNEL_LINES 16
 
 struct symm_channel_table {
-    uint32_t lock;                 /* 0: free; else the holder's rank + 1 */
-    uint32_t refusals;             /* ever written to `refused` */
+    uint32_t lock;   /* 0: free; else the holder's rank + 1 */
+    uint32_t engine; /* 1 + the channel whose calls may go to the engine; 0: none yet */
     uint64_t key[SYMM_CHANNELS];   /* 0: the channel is free */
     uint32_t stays[SYMM_CHANNELS]; /* its stream keeps the channel up to this launch */
-    uint64_t refused[SYMM_CHANNEL_REFUSALS]; /* keys that got no channel */
-    uint32_t engine; /* 1 + the channel whose calls may go to the engine; 0: none yet */
     uint32_t asked[SYMM_CHANNELS]; /* by name: the last try that got no channel */
-    uint8_t reserved[764 - 8 - 16 * SYMM_CHANNELS - 8 * SYMM_CHANNEL_REFUSALS];
+    /* By the line of the key (cuda/channel_table.h): the last try that got no channel, and, in each
+     * member's own page, the sum of the keys with which the member got none. */
+    uint32_t refused[SYMM_CHANNEL_LINES];
+    uint64_t refusals[SYMM_CHANNEL_LINES];
+    uint8_t reserved[760 - 16 * SYMM_CHANNELS - 12 * SYMM_CHANNEL_LINES];
 };
 
 /*

@@ -19,7 +19,7 @@
  *   - the channel is taken only while no rank is in a call on it and no launch runs;
  *   - all ranks have made equally many launches in the end.
  * Not modelled: weak memory (the pair "mark, key" is a program of test_host_litmus.c), captured calls,
- * channels that grow, more channels, deaths. Mutants, each of which must violate a claim: KEY_FIRST (a
+ * channels that grow, more channels, the numbers of tries, deaths. Mutants, each of which must violate a claim: KEY_FIRST (a
  * call reads the key before it marks), NO_RECHECK (the words are not read again), NO_RESTORE (the old
  * key is not put back), NO_DONE (launches need not have ended), ONE_LOOK (a call that finds
  * another key does not look again under the lock), FORGET (a refusal is not kept).
