@@ -191,6 +191,78 @@ static int room(symm_ctx *ctx, void *arg)
     return stage_close(&s);
 }
 
+/* ---- Small calls ---------------------------------------------------------------------- */
+
+#define CROWD 28 /* streams with small calls, each of one block and without a share */
+#define SOME  4  /* as many as a quarter of the multiprocessors */
+
+/* Call i of the crowd: the last two are large. */
+static symm_status crowd_call(struct stage *s, int i, int small)
+{
+    static char site[CROWD + 2][8];
+    const symm_call call = {.size = sizeof(call),
+                            .site = site[i],
+                            .stream = s->r.streams[i],
+                            .timeout = s->job->timeout};
+
+    snprintf(site[i], sizeof(site[i]), "c%d", i);
+    return symm_all_reduce(s->r.team, s->r.in.device, s->r.out.device,
+                           i < small ? 4 : COUNT, SYMM_FLOAT32, SYMM_SUM, &call, NULL);
+}
+
+/* Rank 0 queues the small calls first, rank 1 the large ones. */
+static int crowd_queue(struct stage *s, int small)
+{
+    const int all = small + 2;
+
+    for (int turn = 1; turn >= 0; turn--) {
+        for (int i = 0; s->r.rank == turn && i < all; i++)
+            CHECK_OK(crowd_call(s, (i + turn * small) % all, small));
+        CHECK_ZERO(harness_sync_wait(&s->job->sync, s->r.n));
+    }
+    return 0;
+}
+
+static symm_status crowd_end(struct stage *s)
+{
+    symm_status status = SYMM_OK;
+
+    for (int i = 0; i < s->r.count && status == SYMM_OK; i++)
+        status = symm_stream_synchronize(s->r.ctx, s->r.streams[i], SECONDS);
+    return status == SYMM_OK ? symm_barrier(s->r.team, NULL, NULL) : status;
+}
+
+/* Small calls leave room for a block of each large one. */
+static int some(symm_ctx *ctx, void *arg)
+{
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, SOME + 2));
+    CHECK_ZERO(crowd_queue(&s, SOME));
+    CHECK_OK(crowd_end(&s));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    return stage_close(&s);
+}
+
+/* More of them than multiprocessors: they may shut out large calls on one rank while these shut them out
+ * on another one. Then all calls end at the deadline, on all ranks, with an error that says so. */
+static int crowd(symm_ctx *ctx, void *arg)
+{
+    symm_status status;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, CROWD + 2));
+    CHECK_ZERO(crowd_queue(&s, CROWD));
+    status = crowd_end(&s);
+    if (status != SYMM_OK) {
+        CHECK_STATUS(status, SYMM_ERR_TIMEOUT);
+        CHECK_ERROR("at site 'c");
+        CHECK_ERROR("has queued it, its stream has not reached it");
+        CHECK_ERROR("waits on stream 0x");
+    }
+    return stage_close(&s);
+}
+
 /* ---- Runs ----------------------------------------------------------------------------- */
 
 static int run(harness_body body, double timeout)
@@ -238,12 +310,35 @@ static void test_room(void **state)
     assert_int_equal(failed, 0);
 }
 
+static void test_crowd(void **state)
+{
+    double timeout;
+    int failed = 1;
+
+    (void)state;
+    setenv("FAKE_CUDA_MODEL", "1", 1);
+    setenv("FAKE_CUDA_PROCESSORS", "16", 1);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    setenv("SYMM_QUEUE_TIMEOUT", "0.001", 1); /* a deadlock ends at the deadline */
+    HARNESS_PATIENCE(timeout, 2.0)
+    {
+        failed = run(some, timeout);
+        if (!failed)
+            break;
+    }
+    assert_int_equal(failed, 0);
+    assert_int_equal(run(crowd, 2.0), 0);
+    unsetenv("SYMM_QUEUE_TIMEOUT");
+    unsetenv("FAKE_CUDA_MODEL");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_captured),
         cmocka_unit_test(test_room),
+        cmocka_unit_test(test_crowd),
     };
 
     device_suite();
