@@ -154,6 +154,72 @@ mesh = Mesh(np.array(jax.devices()[:1]), ("i",))
 mapped = jax.jit(jax.shard_map(lambda v: sj.all_reduce(v, team), mesh=mesh, in_specs=P("i"),
                                out_specs=P("i")))
 assert jnp.array_equal(mapped(x), sj.all_reduce(x, team))
+# derivatives and loops in it, where JAX compares the axes that values differ along
+mapped = jax.shard_map(lambda v: sj.all_gather(v, team), mesh=mesh, in_specs=P("i"),
+                       out_specs=P(None, "i"))
+grad = jax.grad(lambda v: (mapped(v) * (rank + 1)).sum())(x)
+assert (grad == total).all(), grad
+mapped = jax.jit(jax.shard_map(lambda v: jax.lax.scan(body, v[0] * 0, v)[0][None], mesh=mesh,
+                               in_specs=P("i"), out_specs=P("i")))
+assert jnp.array_equal(mapped(x)[0], seen[-1])
+explicit = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Explicit,))
+with jax.set_mesh(explicit):
+    y = jax.device_put(x, jax.sharding.NamedSharding(explicit, P(None, "i")))
+    for call in sj.all_reduce, sj.all_gather, sj.reduce_scatter, sj.all_to_all, sj.broadcast:
+        assert jax.grad(lambda v: call(v, team).sum())(y).shape == x.shape
+""")
+
+
+def test_dtypes(ranks):
+    """Each dtype that JAX has: right, or refused as long as the program is traced."""
+    ranks(2, """
+import ml_dtypes
+jax.config.update("jax_enable_x64", True)
+reduced = ("float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int64 int32 int16 int8 "
+           "uint64 uint32 uint16 uint8").split()
+moved = ("bool complex64 complex128 float8_e3m4 float8_e4m3 float8_e8m0fnu float8_e4m3b11fnuz "
+         "float8_e4m3fnuz float8_e5m2fnuz").split()
+packed = "int2 int4 uint2 uint4 float4_e2m1fn".split()
+for dtype in reduced + moved + packed:
+    x = jnp.ones((size, 4), dtype)
+    for name in "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast":
+        step, reduces = jax.jit(lambda v: getattr(sj, name)(v, team)), "reduce" in name
+        if dtype in (reduced if reduces else reduced + moved):
+            got = step(x)
+            assert got.dtype == dtype, (got.dtype, dtype)
+            assert (np.asarray(got).astype(complex) == (size if reduces else 1)).all(), (dtype, got)
+        else:
+            error = refused(lambda: step(x), f"symm.jax.{name}()", dtype)
+            assert isinstance(error, symm.Unsupported), error
+keys = jax.random.split(jax.random.key(rank), size)
+got = jax.random.key_data(sj.broadcast(keys, team, 1))
+assert (got == jax.random.key_data(jax.random.split(jax.random.key(1), size))).all()
+# A sum of complex numbers is what this derivative would be.
+refused(lambda: jax.grad(lambda v: jnp.abs(sj.all_gather(v + 1j, team)).sum())(jnp.ones(2)),
+        "complex128", "derivatives")
+assert (sj.all_reduce(jnp.ones(2), team) == size).all()  # and none needs recover()
+""")
+
+
+def test_several_devices(ranks):
+    """Each device of a program would make the call: in no order, so of any other's data."""
+    ranks(2, """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+""" + PRELUDE + """
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()), ("i",))
+x = jnp.arange(4.0)
+def step(v):
+    return sj.all_reduce(v, team)
+for axes in {}, {"check_vma": False}:
+    mapped = jax.jit(jax.shard_map(step, mesh=mesh, in_specs=P("i"), out_specs=P("i"), **axes))
+    error = refused(lambda: mapped(x), "2 devices", "all_reduce")
+    assert isinstance(error, symm.Unsupported)
+refused(lambda: jax.jit(step)(jax.device_put(x, NamedSharding(mesh, P("i")))), "2 devices")
+refused(lambda: jax.pmap(step)(jnp.ones((2, 2))), "2 devices")
+for device in jax.devices():
+    assert jnp.array_equal(step(jax.device_put(x, device)), x * size)
 """)
 
 
@@ -166,6 +232,13 @@ refused(lambda: sj.all_reduce(x > 0, team), "bool")
 refused(lambda: sj.all_to_all(x, team), "2 ranks")
 refused(lambda: sj.reduce_scatter(jnp.float32(1), team), "2 ranks")
 refused(lambda: sj.broadcast(x, team, 2), "root 2")
+for root in 1.5, "0":
+    refused(lambda: sj.broadcast(x, team, root), "root must be an integer")
+refused(lambda: jax.jit(lambda r: sj.broadcast(x, team, r))(0), "root must be", "traced")
+refused(lambda: sj.all_reduce(x, team, ["sum"]), "reduction ['sum']")
+refused(lambda: sj.all_reduce(x, team, "band"), "integers", "float32")
+refused(lambda: sj.all_reduce({"w": x}, team), "x must be an array", "dict", "jax.tree.map")
+refused(lambda: sj.all_reduce(team.empty(4, "float32", site="b"), team), "from_dlpack")
 step = jax.jit(lambda v: sj.all_reduce(v, team))
 assert (step(x) == 2).all()
 # Shapes that differ between ranks: all ranks are told, and the team goes on or says why.

@@ -13,7 +13,8 @@ at first use (a second; a C compiler is needed).
 Derivatives (forward and reverse) are those of a loss that is summed over all ranks: the cotangent
 of an all_reduce is the all_reduce of the cotangents, that of an all_gather their reduce_scatter.
 Reductions other than "sum" and "avg" have none. A failure raises jax.errors.JaxRuntimeError with
-libsymm's sentence, and so do all later calls of the thread until recover(). Ranks that are threads of one process (symm.ThreadRanks) are refused.
+libsymm's sentence, and so do all later calls of the thread until recover(). Ranks that are threads
+of one process (symm.ThreadRanks) are refused, and so are programs of several devices of a process.
 """
 
 from __future__ import annotations
@@ -40,33 +41,41 @@ def _call(name: str, x: Any, team: Team, op: str = "sum", root: int = 0) -> Any:
 def all_reduce(x: Any, team: Team, op: str = "sum") -> Array:
     """Reduces x (any shape) of all ranks; the same shape and bits on every rank.
 
-    op: sum, avg, prod, min, max, and for integers band, bor, bxor. symm.Invalid: an unknown op, or
-    a dtype without reductions (bool, complex).
+    op: sum, avg, prod, min, max, and for integers band, bor, bxor; symm.Invalid: another one. x is
+    of float64, float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, or an integer type of 8 to
+    64 bits; symm.Unsupported: of another dtype (bool, complex64, int4, other 8-bit floats).
     """
     result: Array = _call("all_reduce", x, team, op)
     return result
 
 
 def reduce_scatter(x: Any, team: Team, op: str = "sum") -> Array:
-    """Block `rank` of the reduced x: [size, ...] -> [...], as lax.psum_scatter."""
+    """Block `rank` of the reduced x: [size, ...] -> [...], as lax.psum_scatter.
+
+    op and dtypes as for all_reduce.
+    """
     result: Array = _call("reduce_scatter", x, team, op)
     return result
 
 
 def all_gather(x: Any, team: Team) -> Array:
-    """x of all ranks: [...] -> [size, ...], as lax.all_gather. Any dtype of whole bytes."""
+    """x of all ranks: [...] -> [size, ...], as lax.all_gather.
+
+    Any dtype of whole bytes, keys of jax.random too; symm.Unsupported: int4, float4_e2m1fn and the
+    like.
+    """
     result: Array = _call("all_gather", x, team)
     return result
 
 
 def all_to_all(x: Any, team: Team) -> Array:
-    """Block i goes to rank i: [size, ...] -> [size, ...]. Any dtype of whole bytes."""
+    """Block i goes to rank i: [size, ...] -> [size, ...]. Dtypes as for all_gather."""
     result: Array = _call("all_to_all", x, team)
     return result
 
 
 def broadcast(x: Any, team: Team, root: int = 0) -> Array:
-    """x of rank `root`, on every rank. Any dtype of whole bytes."""
+    """x of rank `root`, on every rank. Dtypes as for all_gather; root: a number of Python."""
     result: Array = _call("broadcast", x, team, root=root)
     return result
 

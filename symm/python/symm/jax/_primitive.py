@@ -7,6 +7,7 @@ It uses JAX's internal interface for ordered effects, which has no public form.
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ import numpy as np
 from jax._src import core, dispatch, effects
 from jax._src import ffi as _ffi
 from jax._src.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _compile, _core, _paths
 from .._core import Team
@@ -30,6 +32,10 @@ NAMES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, BROADCAST = range(len(NAMES))
 _OPS = {"sum": 0, "avg": 1, "prod": 2, "min": 3, "max": 4, "band": 5, "bor": 6, "bxor": 7}
 _LINEAR = (_OPS["sum"], _OPS["avg"])
+_BITWISE = (_OPS["band"], _OPS["bor"], _OPS["bxor"])
+# JAX's names. Its float8_e4m3 is another format than libsymm's, which JAX calls float8_e4m3fn.
+_REDUCED = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64",
+            "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
 
 # A compiled program names a team by its address, so it must live as long as the process.
 _teams: dict[int, Team] = {}
@@ -94,22 +100,64 @@ _collective = core.Primitive("symm_collective")
 _collective.def_impl(partial(dispatch.apply_primitive, _collective))
 
 
-def _shape(kind: int, size: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _outer(kind: int, first: Any, of: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What describes the operand's dimensions, for the result's; first: of the ranks'."""
     if kind == ALL_GATHER:
-        return (size, *shape)
-    return shape[1:] if kind == REDUCE_SCATTER else shape
+        return (first, *of)
+    return of[1:] if kind == REDUCE_SCATTER else of
 
 
-def _abstract(x: Any, *, team: int, kind: int, **_: Any) -> Any:
-    shape = _shape(kind, _teams[team].size, x.shape)
-    return core.ShapedArray(shape, x.dtype), {_order}
+def _bits(dtype: Any) -> int:
+    """Of an element in XLA's memory: an int4 has an itemsize of 1."""
+    if jnp.issubdtype(dtype, jnp.integer):
+        return int(jnp.iinfo(dtype).bits)
+    if jnp.issubdtype(dtype, jnp.floating):
+        return int(jnp.finfo(dtype).bits)
+    return 8 * int(dtype.itemsize)
+
+
+def _check_dtype(kind: int, dtype: Any, op: int) -> None:
+    """Raises for what libsymm cannot do, as long as the program is traced."""
+    what, name = f"symm.jax.{NAMES[kind]}()", dtype.name
+    if kind in (ALL_REDUCE, REDUCE_SCATTER):
+        if name not in _REDUCED:
+            raise _core.Unsupported(
+                f"{what}: {name} has no reductions (which the derivatives of the other calls are, "
+                "too); there are those of " + " ".join(_REDUCED))
+        if op in _BITWISE and not jnp.issubdtype(dtype, jnp.integer):
+            raise _core.Invalid(f"{what}: band, bor and bxor are for integers, not for {name}")
+    elif _bits(dtype) < 8:
+        raise _core.Unsupported(f"{what}: elements of {name} are parts of a byte; pass x.astype() "
+                                "of 8 bits")
+
+
+def _abstract(x: Any, *, team: int, kind: int, op: int, **_: Any) -> Any:
+    _check_dtype(kind, x.dtype, op)
+    # Within shard_map the result differs along the mesh's axes that x differs along.
+    sharding = NamedSharding(x.sharding.mesh,
+                             PartitionSpec(*_outer(kind, None, tuple(x.sharding.spec))))
+    shape = _outer(kind, _teams[team].size, x.shape)
+    return x.update(shape=shape, weak_type=False, sharding=sharding), {_order}
 
 
 _collective.def_effectful_abstract_eval(_abstract)
 
 
+def _devices(context: Any) -> int:
+    """Of the program, by JAX's context of jit, of shard_map or of pmap."""
+    if hasattr(context, "num_devices"):
+        return int(context.num_devices)
+    mesh = getattr(context, "mesh", None)
+    return int(mesh.size) if mesh is not None else int(context.axis_env.nreps)
+
+
 def _lower(ctx: Any, x: Any, *, team: int, kind: int, op: int, root: int) -> Any:
     aval, = ctx.avals_in
+    devices = _devices(ctx.module_context.axis_context)
+    if devices > 1:  # each would make the call, in no order
+        raise _core.Unsupported(
+            f"symm.jax.{NAMES[kind]}(): the program runs on {devices} devices of this process, and "
+            "a rank makes a call once; start a process for each device")
     count = int(np.prod(aval.shape, dtype=np.int64))
     if kind in (REDUCE_SCATTER, ALL_TO_ALL):
         count //= _teams[team].size  # of one rank's block
@@ -178,17 +226,25 @@ def bind(kind: int, x: Any, team: Team, op: str, root: int) -> Any:
     if team.ctx.thread_group is not None and team.size > 1:
         raise _core.Unsupported(f"{what}: the team's ranks are threads of one process, where JAX "
                                 "makes one call after the other; start a process for each rank")
-    if op not in _OPS:
+    if not isinstance(op, str) or op not in _OPS:
         raise _core.Invalid(f"{what}: the reduction {op!r} is unknown; there are "
                             + " ".join(_OPS))
+    if not hasattr(type(root), "__index__") or isinstance(root, jax.core.Tracer):
+        raise TypeError(f"{what}: root must be an integer that is known when the program is "
+                        f"traced, not {type(root)}")
+    root = operator.index(root)
     if not 0 <= root < team.size:
         raise _core.Invalid(f"{what}: root {root} of {team.size} ranks")
-    x = jnp.asarray(x)
+    if isinstance(x, _core.Buffer):
+        raise TypeError(f"{what}: x is a symm.Buffer: pass jax.dlpack.from_dlpack(x)")
+    try:
+        x = jnp.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what}: x must be an array, not {type(x)}; jax.tree.map makes the call "
+                        "for each array of a tree") from error
     if kind in (REDUCE_SCATTER, ALL_TO_ALL) and (x.ndim == 0 or x.shape[0] != team.size):
         raise _core.Invalid(f"{what}: dimension 0 of {x.shape} is not the team's {team.size} "
                             "ranks")
-    if kind in (ALL_REDUCE, REDUCE_SCATTER):
-        _core.dtype_size(x.dtype.name)  # raises where libsymm does not reduce it
     _teams[id(team)] = team
     return _collective.bind(x, team=id(team), kind=kind, op=_OPS[op], root=root)
 
