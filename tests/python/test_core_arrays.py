@@ -133,6 +133,21 @@ def test_types_without_buffer_format(alone):
         assert alone.world.empty(4, dtype).dtype == name
 
 
+def test_other_8_bit_floats(alone):
+    """Other formats of ml_dtypes are refused, one of which has libsymm's name for another one."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for name in "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e3m4", "int4":
+        dtype = getattr(ml_dtypes, name)
+        for call in (lambda: alone.world.all_reduce(np.ones(4, dtype)),
+                     lambda: alone.world.empty(4, dtype, site="f8"),
+                     lambda: alone.world.empty(4, np.dtype(dtype), site="f8")):
+            with pytest.raises(symm.Error, match=name):
+                call()
+    with pytest.raises(symm.Unsupported, match="float8_e4m3fn"):
+        symm.dtype_size(ml_dtypes.float8_e4m3)
+    assert symm.dtype_size("float8_e4m3") == symm.dtype_size(ml_dtypes.float8_e4m3fn) == 1
+
+
 def test_shapes(alone):
     t = alone.world
     assert t.empty(5).shape == (5,) and t.empty(()).shape == () and t.empty([2, 3]).size == 6

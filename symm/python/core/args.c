@@ -207,7 +207,8 @@ static bool is_swapped(PyObject *dtype)
 
 /*
  * A name ("bfloat16"), or an object that has one: numpy's dtypes by .name, their classes by
- * .__name__, torch's dtypes by str().
+ * .__name__, torch's dtypes by str(). The object that ml_dtypes names float8_e4m3 is another
+ * format than ours, whose overflow is a NaN.
  */
 int core_dtype(const char *what, PyObject *object, symm_dtype *dtype)
 {
@@ -232,7 +233,13 @@ int core_dtype(const char *what, PyObject *object, symm_dtype *dtype)
     }
     name = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
     if (name) {
-        if (symm_dtype_parse(plain_name(name), dtype) == SYMM_OK)
+        if (!PyUnicode_Check(object) && strcmp(name, "float8_e4m3") == 0)
+            core_raise(
+                SYMM_ERR_UNSUPPORTED,
+                "%s(): dtype float8_e4m3 of ml_dtypes has infinities; libsymm's is "
+                "its float8_e4m3fn",
+                what);
+        else if (symm_dtype_parse(plain_name(name), dtype) == SYMM_OK)
             result = 0;
         else
             core_raise(SYMM_ERR_INVALID, "%s(): %s", what, symm_last_error());
