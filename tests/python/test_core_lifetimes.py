@@ -2,6 +2,8 @@
 """The start and the end of contexts of symm, and of what they hold, in any order."""
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -204,3 +206,30 @@ def test_heap_write(alone, tmp_path):
     assert "alloc_id" in path.read_text()
     with open(path, "wb") as file, pytest.raises(symm.Invalid):
         alone.heap_write(file, "xml")
+
+
+@pytest.mark.parametrize("before", [
+    "", "import symm; ctx = symm.init(backend='host', rank=0, size=1)",
+])
+def test_subinterpreter(before):
+    """Its end closed the contexts of the main interpreter."""
+    done = subprocess.run([sys.executable, "-c", f"""
+{before}
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+inner = interpreters.create()
+program = '''
+try:
+    import symm
+except ImportError as error:
+    print("refused", error)
+'''
+getattr(interpreters, "exec", interpreters.run_string)(inner, program)
+interpreters.destroy(inner)
+import symm
+ctx = {"ctx" if before else "symm.init(backend='host', rank=0, size=1)"}
+ctx.world.barrier()
+"""], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "refused" in done.stdout, done.stdout + done.stderr

@@ -120,6 +120,31 @@ static PyObject *mem_free(PyObject *module, PyObject *address)
     Py_RETURN_NONE;
 }
 
+/*
+ * Types, caches and the list of contexts are the process's, and threads of libsymm call into the
+ * main interpreter: the end of another one would close all contexts.
+ */
+static int refuse_interpreter(void)
+{
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) == 0)
+        return 0;
+    PyErr_SetString(
+        PyExc_ImportError,
+        "symm: this is a subinterpreter: libsymm is for the main interpreter "
+        "of a process; start a process instead");
+    return -1;
+}
+
+/* Of a subinterpreter Python copies the module, without a call of PyInit__core. */
+static PyObject *check_interpreter(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    if (refuse_interpreter() < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     CORE_FAST(
         "init", core_init,
@@ -152,6 +177,7 @@ static PyMethodDef functions[] = {
      "dtype_size(dtype, /)\n--\n\nBytes of an element; dtype: a name, or one of "
      "numpy's "
      "or torch's."},
+    {"_check_interpreter", check_interpreter, METH_NOARGS, NULL},
     {"_direct_call", core_direct_call, METH_NOARGS, NULL},
     {"_mem_alloc", mem_alloc, METH_VARARGS, NULL},
     {"_mem_free", mem_free, METH_O, NULL},
@@ -193,7 +219,7 @@ PyMODINIT_FUNC PyInit__core(void);
 
 PyMODINIT_FUNC PyInit__core(void)
 {
-    PyObject *module = PyModule_Create(&definition);
+    PyObject *module = refuse_interpreter() < 0 ? NULL : PyModule_Create(&definition);
 
     if (module && fill(module) < 0)
         Py_CLEAR(module);

@@ -39,6 +39,7 @@ from ._core import (
     Timeout,
     Unsupported,
     Work,
+    _check_interpreter,
     dtype_size,
     finalize_all as _finalize_all,
     init,
@@ -59,4 +60,5 @@ __all__ = [
 __version__: str = _version
 """The library's version, as '0.2.0'."""
 
+_check_interpreter()
 _atexit.register(_finalize_all)
