@@ -489,8 +489,12 @@ static PyObject *context_heap_write(PyObject *self, PyObject *const *args,
         core_text("heap_write", "format", v[1], &format) < 0)
         return NULL;
     fd = PyObject_AsFileDescriptor(v[0]);
-    if (fd < 0)
+    if (fd < 0) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            core_refuse_type("heap_write", "fd",
+                             "an integer or an object with fileno()", v[0]);
         return NULL;
+    }
     state = core_enter(ctx);
     status = symm_heap_write(ctx->handle, fd, format);
     if (core_left(ctx, state, status) < 0)

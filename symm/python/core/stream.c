@@ -106,7 +106,11 @@ int core_stream_get(const char *what, PyObject *object, const struct core_array 
     }
     if (PyLong_Check(object)) {
         *stream = PyLong_AsVoidPtr(object);
-        return PyErr_Occurred() ? -1 : 0;
+        if (!PyErr_Occurred())
+            return 0;
+        PyErr_Clear();
+        return core_raise(SYMM_ERR_INVALID, "%s(): stream %S is no handle", what,
+                          object);
     }
     return take_protocol(what, object, stream);
 }

@@ -477,8 +477,13 @@ static PyObject *team_load_plan(PyObject *self, PyObject *path)
     symm_status status;
     char *text;
 
-    if (core_team_check(team, "load_plan") < 0 || !PyUnicode_FSConverter(path, &bytes))
+    if (core_team_check(team, "load_plan") < 0)
         return NULL;
+    if (!PyUnicode_FSConverter(path, &bytes)) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            core_refuse_type("load_plan", "path", "a path", path);
+        return NULL;
+    }
     if (PyBytes_AsStringAndSize(bytes, &text, NULL) < 0) {
         Py_DECREF(bytes);
         return NULL;

@@ -30,6 +30,8 @@ def include_dir() -> Path:
 
 def executable(name: str) -> Path:
     """A tool: symmrun, symm-info, symm-top, symm-perf, symm-plan. Raises FileNotFoundError."""
+    if not isinstance(name, str):
+        raise TypeError(f"executable(): name must be a string, not {type(name)}")
     return _existing(_ROOT / "bin" / name, name)
 
 
