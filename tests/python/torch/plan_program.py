@@ -66,14 +66,16 @@ def test_left(planned):
     def mixed(x):
         a = fc.all_reduce(x, "sum", other)
         b = fc.all_reduce(x > 0, "max", dist.group.WORLD)
-        return a, b, fc.all_reduce(x, "sum", dist.group.WORLD)
+        d, = fc.all_reduce_coalesced([x * 2], "sum", dist.group.WORLD)
+        return a, b, fc.all_reduce(x, "sum", dist.group.WORLD), d
 
     x = torch.ones(5, device=planned.device)
-    a, b, c = compiled(planned, mixed)(x)
+    a, b, c, d = compiled(planned, mixed)(x)
     size = dist.get_world_size()
-    assert (a == size).all() and (c == size).all() and b.all()
+    assert (a == size).all() and (c == size).all() and b.all() and (d == 2 * size).all()
     reasons = sorted(reason for _, reason in planned.left)
-    assert reasons == ["another process group", "the dtype torch.bool"], planned.left
+    assert reasons == ["a collective that is not planned", "another process group",
+                       "the dtype torch.bool"], planned.left
     assert planned.counts["all_reduce"] == 1
 
 

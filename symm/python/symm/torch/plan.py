@@ -72,12 +72,14 @@ torch.library.register_fake("symm_plan::collective", _fake, lib=_library)
 # ---- Graphs -----------------------------------------------------------------------------------
 
 
-def _collectives(graph: fx.Graph) -> Iterator[tuple[fx.Node, str]]:
+def _collectives(graph: fx.Graph) -> Iterator[tuple[fx.Node, str | None]]:
+    """The functional collectives, with the kinds of those that are known."""
     functional = torch.ops._c10d_functional
     known = {getattr(functional, name).default: kind for name, kind in _KINDS.items()}
     for node in list(graph.nodes):
-        if node.op == "call_function" and node.target in known:
-            yield node, known[node.target]
+        if (node.op == "call_function" and node.target != functional.wait_tensor.default
+                and getattr(node.target, "namespace", None) == "_c10d_functional"):
+            yield node, known.get(node.target)
 
 
 def _waits(node: fx.Node) -> list[fx.Node]:
@@ -121,8 +123,10 @@ class Planned:
         torch.compile other than Inductor, on graphs of ATen operators."""
         taken = 0
         for node, kind in _collectives(graph):
-            reason = self._objection(node, kind)
-            if reason:
+            reason = "a collective that is not planned"
+            if kind is not None:
+                reason = self._objection(node) or ""
+            if kind is None or reason:
                 self.left[str(node.target), reason] += 1
                 continue
             self._replace(graph, node, kind, f"g{self._graphs}.{taken}.{kind}")
@@ -138,7 +142,7 @@ class Planned:
         given: dict[str, Any] = {**dict(zip(names, node.args)), **node.kwargs}
         return given["input"], given.get("reduce_op", "sum"), given["group_name"]
 
-    def _objection(self, node: fx.Node, kind: str) -> str | None:
+    def _objection(self, node: fx.Node) -> str | None:
         source, op, name = self._arguments(node)
         value = source.meta.get("val")
         if name != self.group.group_name:
@@ -284,7 +288,7 @@ def install(group: Any = None, *, device: Any = None, plan: str | os.PathLike[st
     try:
         if plan is not None:
             ctx.world.load_plan(plan)
-    except symm.Error:
+    except BaseException:
         ctx.finalize()
         raise
     _installed = Planned(group, where, ctx.world, ctx)
