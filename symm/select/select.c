@@ -10,7 +10,7 @@
 
 #include "util/status.h"
 
-#define TWO_SHOT_BYTES 512  /* in place, from here on */
+#define TWO_SHOT_BYTES 1024 /* in place, from here on */
 #define PULL_BYTES     4096 /* out of place or moving data only, from here on */
 
 static const char *pull_objection(const struct symm_select_query *q)
