@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _engine
+from ._core import Invalid
 
 if TYPE_CHECKING:
     import torch
@@ -245,6 +246,8 @@ def _quantisation(x: Any, pattern: int, quant_out: Any, scale_out: Any,
         _needed(pattern, scale_factor=scale_factor)
         return {"quant_out": quant_out, "scale": _static_scale(scale_factor, x)}, None
     _needed(pattern, scale_out=scale_out)
+    if x.dim() != 2:
+        raise ValueError(f"symm.flashinfer: input is {tuple(x.shape)}, not (tokens, hidden)")
     rows, hidden = x.shape
     wanted = (rows, 1 if mode == "row" else (hidden + 127) // 128)
     if tuple(scale_out.shape) != wanted or scale_out.dtype != torch.float32:
@@ -300,6 +303,8 @@ def allreduce_fusion(
     import torch
 
     ours = isinstance(workspace, AllReduceFusionWorkspace)
+    if ours and workspace._destroyed:  # its team may live on in another workspace
+        raise Invalid("symm.flashinfer: allreduce_fusion(): workspace has been destroyed")
     what = (_takes(input, pattern, scale_out, block_quant_group_size, options) if ours
             else "this workspace")
     if what:
