@@ -557,12 +557,15 @@ def flashinfer_passes_on(job, workspace, x, gamma):
                                    ("not (9, 1) of", 10, {**needed, "quant_out": q,
                                                           "scale_out": gamma})):
         refused(ValueError, word, fusion, x, workspace, pattern, **options)
+    refused(ValueError, "not (tokens, hidden)", fusion, x[0], workspace, 10, **needed,
+            quant_out=q[0], scale_out=gamma)
     refused(ValueError, "world_size is", workspace_of_size, job)
     again = workspace_of(job, backend="mnnvl")
     assert again._engine is workspace._engine and again.backend == "mnnvl"
     workspace.destroy()
     workspace.destroy()
     assert theirs._destroyed
+    refused(symm.Invalid, "workspace has been destroyed", fusion, x, workspace, 0)
     assert torch.equal(fusion(x, again, 0), job.total(x))  # the team lives on
     again.destroy()
     refused(symm.Error, "", fusion, x, again, 0)
