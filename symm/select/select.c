@@ -10,8 +10,10 @@
 
 #include "util/status.h"
 
-#define TWO_SHOT_BYTES 1024 /* in place, from here on */
+#define TWO_SHOT_BYTES 2048 /* in place, from here on */
 #define PULL_BYTES     4096 /* out of place or moving data only, from here on */
+/* A root that copies does not wait until its peers have read. */
+#define BROADCAST_PULL_BYTES 262144
 
 static const char *pull_objection(const struct symm_select_query *q)
 {
@@ -132,6 +134,9 @@ static struct symm_selection choose_all_reduce(const struct symm_select_query *q
 
 static struct symm_selection choose_by_threshold(const struct symm_select_query *q)
 {
+    const size_t pull =
+        q->kind == SYMM_KIND_BROADCAST ? BROADCAST_PULL_BYTES : PULL_BYTES;
+
     if (q->cuda)
         return symm__cuda_choose(q);
     if (q->kind == SYMM_KIND_ALL_REDUCE)
@@ -139,10 +144,10 @@ static struct symm_selection choose_by_threshold(const struct symm_select_query 
     if (q->kind == SYMM_KIND_BARRIER)
         return (struct symm_selection){SYMM_ALGORITHM_COPY_IN, "one signal round",
                                        false};
-    if (q->bytes >= PULL_BYTES && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL, NULL))
+    if (q->bytes >= pull && !objection(q, SYMM_ALGORITHM_ONE_SHOT_PULL, NULL))
         return (struct symm_selection){SYMM_ALGORITHM_ONE_SHOT_PULL,
                                        "peers can read it where it lies", false};
-    if (q->bytes < PULL_BYTES)
+    if (q->bytes < pull)
         return (struct symm_selection){SYMM_ALGORITHM_COPY_IN,
                                        "for so few bytes one round with a copy is "
                                        "faster",
@@ -196,7 +201,8 @@ static bool cheapest(const struct symm_select_query *q,
     return found;
 }
 
-/* The cheapest by the model, except the algorithm that was chosen. */
+/* The cheapest by the model among those that are not cheaper than the algorithm that was chosen:
+ * thresholds are measured for each operation, and where the model differs it is wrong. */
 static void least_by_model(const struct symm_select_query *q, const symm_costs *costs,
                            enum symm_algorithm chosen, struct symm_estimate *estimate)
 {
@@ -210,7 +216,7 @@ static void least_by_model(const struct symm_select_query *q, const symm_costs *
         if (algorithm == chosen || objection(q, algorithm, &delay))
             continue;
         us = symm__cost_alone(costs, &call, algorithm, NULL) + delay;
-        if (estimate->next_us > 0 && us >= estimate->next_us)
+        if (us < estimate->us || (estimate->next_us > 0 && us >= estimate->next_us))
             continue;
         estimate->next = algorithm;
         estimate->next_us = us;
