@@ -293,8 +293,8 @@ static symm_status exchange_wait(struct symm_oob_run *run, struct pollfd *polls)
             events |= POLLOUT;
         if (peer->crowded && pause > OOB_CROWDED_SECONDS)
             pause = OOB_CROWDED_SECONDS;
-        if (pause > symm__oob_patience(peer, now))
-            pause = symm__oob_patience(peer, now);
+        if (pause > symm__oob_patience(run, peer, now))
+            pause = symm__oob_patience(run, peer, now);
         /* poll skips negative descriptors; else a hang-up alone would wake this thread. */
         polls[i] = (struct pollfd){.fd = events != 0 ? peer->fd : -1, .events = events};
     }
@@ -322,7 +322,7 @@ static symm_status exchange_together(struct symm_oob_run *run, double now)
 {
     for (int i = 0; i < run->exchange->count; i++) {
         const struct symm_oob_peer *peer = &run->peers[i];
-        if (!peer->can_recv && symm__oob_patience(peer, now) <= 0)
+        if (!peer->can_recv && symm__oob_patience(run, peer, now) <= 0)
             return symm__oob_mismatch(run, peer);
     }
     return SYMM_OK;

@@ -20,7 +20,10 @@
 #include "util/text.h"
 
 #define OOB_TELL_SECONDS 0.02 /* for all members to take a FAIL */
-#define OOB_MOVE_SECONDS 0.05 /* for a peer's next packet, if it moves on */
+/* For a peer's next packet, if it moves on: it may look for what ends its exchange every 0.256 s
+ * only, and have to wait for a processor. Half of a shorter timeout, but not less than the least. */
+#define OOB_MOVE_SECONDS 1.0
+#define OOB_MOVE_LEAST   0.05
 
 /* ---- Out ------------------------------------------------------------------------- */
 
@@ -368,9 +371,13 @@ symm_status symm__oob_mismatch(struct symm_oob_run *run,
                       run->oob->rank, run->exchange->what, run->sequence);
 }
 
-double symm__oob_patience(const struct symm_oob_peer *peer, double now)
+double symm__oob_patience(const struct symm_oob_run *run,
+                          const struct symm_oob_peer *peer, double now)
 {
-    return peer->elsewhere ? peer->since + OOB_MOVE_SECONDS - now : (double)INFINITY;
+    double most = 0.5 * run->exchange->timeout;
+    most = most < OOB_MOVE_SECONDS ? most : OOB_MOVE_SECONDS;
+    most = most > OOB_MOVE_LEAST ? most : OOB_MOVE_LEAST;
+    return peer->elsewhere ? peer->since + most - now : (double)INFINITY;
 }
 
 /* A packet of another exchange is thrown away: this rank may come there later. */

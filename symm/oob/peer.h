@@ -89,7 +89,8 @@ symm_status symm__oob_recv(struct symm_oob_run *run, struct symm_oob_peer *peer,
                            bool *progress);
 /* Seconds until the peer counts as being in another exchange; INFINITY: its packets are of this
  * one. After that time symm__oob_mismatch ends this exchange. */
-double symm__oob_patience(const struct symm_oob_peer *peer, double now);
+double symm__oob_patience(const struct symm_oob_run *run,
+                          const struct symm_oob_peer *peer, double now);
 symm_status symm__oob_mismatch(struct symm_oob_run *run,
                                const struct symm_oob_peer *peer);
 /* how: "died"; a peer that has finalized its context is said to have done that instead. */
