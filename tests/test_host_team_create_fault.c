@@ -248,6 +248,67 @@ static void members_die(void **state)
     }
 }
 
+/*
+ * Rank 3 is stopped in a call while rank 2, which is in its list, dies or does not come. The others
+ * see that and make another team with rank 3: they wait for it, and do not take its old call for a
+ * mistake.
+ */
+static void direct_slow(const pid_t *ranks, int count, void *arg)
+{
+    struct shared *s = arg;
+
+    (void)count;
+    if (!harness_until(&s->come, 3))
+        return;
+    harness_sleep(0.1); /* mostly they wait by then */
+    kill(ranks[3], SIGSTOP);
+    if (s->victim == 2)
+        kill(ranks[2], SIGKILL);
+    (void)harness_until(&s->passed, 2);
+    harness_sleep(0.5);
+    kill(ranks[3], SIGCONT);
+}
+
+static int body_slow(symm_ctx *ctx, void *arg)
+{
+    struct shared *s = arg;
+    symm_team *world = symm_team_world(ctx), *team = NULL;
+    const int me = symm_team_rank(world);
+
+    CHECK_ZERO(harness_sync_wait(&s->sync, 4));
+    if (me == 2) { /* until it is killed, if it is */
+        CHECK(harness_until(&s->come, 6));
+        return 0;
+    }
+    atomic_fetch_add(&s->come, 1);
+    CHECK_STATUS(symm_team_create(world, (int[]){0, 1, 2, 3}, 4, 0, &team),
+                 s->victim == 2 ? SYMM_ERR_PEER_DEAD : SYMM_ERR_TIMEOUT);
+    CHECK_ERROR("rank 2 ");
+    atomic_fetch_add(&s->passed, 1);
+    CHECK_OK(symm_team_create(world, (int[]){0, 1, 3}, 3, 0, &team));
+    CHECK_ZERO(check_sums(team, (int[]){0, 1, 3}, 3, NULL, 2));
+    CHECK_ZERO(harness_sync_wait(&s->sync, 3));
+    symm_team_destroy(team);
+    atomic_fetch_add(&s->come, 1);
+    return 0;
+}
+
+static void a_slow_rank_is_awaited(void **state)
+{
+    struct shared *s = *state;
+
+    for (int dies = 0; dies < 2; dies++) {
+        struct harness h = job(s, 4, body_slow);
+
+        s->victim = dies ? 2 : -1;
+        s->timeout = dies ? HARNESS_SOON : 3; /* to come again, after half a second */
+        h.configure = configure_timeout;
+        h.direct = direct_slow;
+        h.killed = dies ? 1u << 2 : 0;
+        assert_int_equal(harness_run(&h), 0);
+    }
+}
+
 /* The parent fails and a rank that is no member dies: the team goes on. */
 static int body_parent(symm_ctx *ctx, void *arg)
 {
@@ -310,6 +371,7 @@ int main(void)
                                  cmocka_unit_test(late_ranks_are_awaited),
                                  cmocka_unit_test(different_lists),
                                  cmocka_unit_test(members_die),
+                                 cmocka_unit_test(a_slow_rank_is_awaited),
                                  cmocka_unit_test(parents_fail),
                                  cmocka_unit_test(finalized_ranks)};
     cmocka_set_test_filter(getenv("SYMM_TEST_ONLY"));

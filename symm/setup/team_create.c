@@ -315,6 +315,35 @@ static symm_status find_dead(const struct symm_create *create)
                       symm__earlier_text(parent->ctx, create->world_rank[at], earlier));
 }
 
+/* Does the member's other call fail, as soon as the member sees that? It may be slower than this
+ * rank, which was in the same call, has seen the failure, and makes the next one. The call has failed
+ * with one of this rank, or a rank of its list has gone. */
+static bool is_over(const struct symm_create *create, int member)
+{
+    const uint64_t members = create->seen[member].other_members;
+    const symm_team *parent = create->parent;
+    const symm_ctx *ctx = parent->ctx;
+    const struct symm_creation *page = symm__own_control(ctx)->creation;
+    const int local = ctx->local_of[create->world_rank[member]];
+    const uint32_t stamp = STAMP_OF(create->seen[member].other_word);
+    const char *why;
+    int at;
+
+    for (int e = 0; e < SYMM_CREATIONS; e++)
+        if (STATE_OF(GET(page[e].word)) == FAILED && GET(page[e].fails[local]) == stamp)
+            return true;
+    for (int i = 0; i < parent->size; i++) {
+        const int rank = parent->world_rank[i];
+
+        if (symm__is_far(ctx, rank) || !(members >> ctx->local_of[rank] & 1))
+            continue;
+        if (symm__rank_finished(ctx, rank) || symm__team_shrinks(parent, rank) ||
+            symm__death_among(ctx, &rank, 1, &at, &why) != SYMM_OK)
+            return true;
+    }
+    return false;
+}
+
 /* The place of a member that is in this call, and for which `member` waits in another one; -1:
  * none. */
 static int awaited(const struct symm_create *create, int member)
@@ -337,8 +366,11 @@ static symm_status find_crossing(struct symm_create *create)
 
     for (int m = 0; m < create->size; m++) {
         int here = awaited(create, m);
-        uint32_t stamp = here < 0 ? 0 : STAMP_OF(create->seen[m].other_word);
+        uint32_t stamp;
 
+        if (here >= 0 && is_over(create, m))
+            here = -1;
+        stamp = here < 0 ? 0 : STAMP_OF(create->seen[m].other_word);
         if (stamp != create->against[m])
             create->crossed = symm__now();
         create->against[m] = stamp;
