@@ -558,6 +558,33 @@ int harness_run(const struct harness *h)
     return failed;
 }
 
+void harness_pace_begin(struct harness_pace *pace)
+{
+    atomic_store(&pace->begun, harness_now());
+}
+
+void harness_pace_step(struct harness_pace *pace)
+{
+    const double begun = atomic_load(&pace->begun);
+
+    if (begun > 0 && harness_now() - begun > 0.5 * pace->seconds)
+        atomic_store(&pace->slow, 1);
+}
+
+int harness_run_paced(const struct harness *h, struct harness_pace *pace, double first)
+{
+    HARNESS_PATIENCE(pace->seconds, first)
+    {
+        atomic_store(&pace->begun, 0);
+        atomic_store(&pace->slow, 0);
+        if (harness_run(h) == 0)
+            return 0;
+        if (atomic_load(&pace->slow) == 0)
+            return 1;
+    }
+    return 1;
+}
+
 int harness_run_both(struct harness h)
 {
     int failed;

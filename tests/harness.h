@@ -51,7 +51,8 @@
  * - An expected event has HARNESS_AMPLE seconds. A passing test never waits that long.
  * - An event within HARNESS_SOON seconds came at once, not by such a timeout.
  * - A timeout that must expire may be short if nothing else has to happen within it; else
- *   the test begins anew with a longer timeout (HARNESS_PATIENCE).
+ *   the test begins anew with a longer timeout (HARNESS_PATIENCE), if it can be only when a rank
+ *   was slow (struct harness_pace).
  * - A promise in milliseconds is judged by the best of several tries.
  * - A test waits for a rank's progress by harness_until, never by sleeping.
  */
@@ -60,6 +61,15 @@
 /* The loop ends by break; if it ends by itself, `seconds` is larger than HARNESS_SOON. */
 #define HARNESS_PATIENCE(seconds, first)                                               \
     for ((seconds) = (first); (seconds) <= HARNESS_SOON; (seconds) *= 4)
+
+/* A timeout that is to expire after some steps of the ranks; in memory that they share. */
+struct harness_pace {
+    double seconds;
+    _Atomic double begun;
+    _Atomic int slow; /* a step ended when half of the timeout was over */
+};
+void harness_pace_begin(struct harness_pace *pace);
+void harness_pace_step(struct harness_pace *pace);
 
 enum harness_mode { HARNESS_PROCESSES, HARNESS_THREADS };
 
@@ -92,6 +102,8 @@ void harness_host_of(symm_config *config, int rank, void *arg);
 int harness_run(const struct harness *h);
 /* The same in both modes, processes first: 0 if both succeeded. */
 int harness_run_both(struct harness h);
+/* harness_run with pace->seconds = `first`, and with longer ones while a rank was slow: its result. */
+int harness_run_paced(const struct harness *h, struct harness_pace *pace, double first);
 /* Runs the body on each number of ranks, first as processes, then as threads; arg is shared
  * memory of `bytes`, zeroed before each run. Returns 0 if all succeeded. */
 int harness_run_each(void *arg, size_t bytes, harness_body body, const int *ranks,
@@ -162,6 +174,14 @@ int harness_check_error(const char *file, int line, const char *wanted);
             return 1;                                                                  \
     } while (0)
 #define CHECK_OK(call) CHECK_STATUS(call, SYMM_OK)
+/* A step, too. */
+#define CHECK_PACED(pace, call)                                                        \
+    do {                                                                               \
+        const symm_status paced = (call);                                              \
+        harness_pace_step(pace);                                                       \
+        if (harness_check_status(__FILE__, __LINE__, #call, paced, SYMM_OK))           \
+            return 1;                                                                  \
+    } while (0)
 #define CHECK_ERROR(wanted)                                                            \
     do {                                                                               \
         if (harness_check_error(__FILE__, __LINE__, (wanted)))                         \

@@ -37,6 +37,7 @@ struct scene {
     bool room; /* the wait is a sender's, for room */
     int more;  /* waits for the same word after it */
     int behind;
+    struct harness_pace pace; /* of the deadline */
 };
 
 /* ---- After a failed wait -------------------------------------------------------- */
@@ -70,25 +71,27 @@ static symm_status call_of(struct device_rank *s, int kind, const symm_call *cal
 }
 
 /* Rank 0 queues several waits for one word on its first stream. No rank ends them. */
-static int wait_in_vain(struct device_rank *s, int waits, bool room)
+static int wait_in_vain(struct device_rank *s, int waits, bool room,
+                        struct harness_pace *pace)
 {
     const symm_call call = {.size = sizeof(call),
                             .site = "vain",
                             .stream = s->streams[0],
                             .algorithm = "copy_engine",
-                            .timeout = SHORT};
+                            .timeout = pace->seconds};
 
+    harness_pace_begin(pace);
     for (int i = 0; i < waits && !room; i++)
-        CHECK_OK(symm_signal_wait(s->team, 1, 7, &call, NULL));
+        CHECK_PACED(pace, symm_signal_wait(s->team, 1, 7, &call, NULL));
     for (int i = 0; i < 1 + waits && room; i++) /* all but the first one wait */
-        CHECK_OK(symm_put_signal(s->team, s->heap.device, s->in.device, 64, 1, 7, &call,
-                                 NULL));
+        CHECK_PACED(pace, symm_put_signal(s->team, s->heap.device, s->in.device, 64, 1,
+                                          7, &call, NULL));
     return 0;
 }
 
 static int behind(symm_ctx *ctx, void *arg)
 {
-    const struct scene *scene = arg;
+    struct scene *scene = arg;
     struct device_rank s;
     symm_call call = {.size = sizeof(call), .site = "behind", .timeout = SECONDS};
     symm_work *work = NULL, *beside = NULL;
@@ -102,14 +105,15 @@ static int behind(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
     CHECK_OK(symm_stream_synchronize(ctx, s.streams[1], SECONDS));
     if (s.rank == 0)
-        CHECK_ZERO(wait_in_vain(&s, 1 + scene->more, scene->room));
+        CHECK_ZERO(wait_in_vain(&s, 1 + scene->more, scene->room, &scene->pace));
     call.stream = s.streams[0];
     if (s.rank == 0 || scene->behind != PUT)
-        CHECK_OK(call_of(&s, scene->behind, &call, &work));
+        CHECK_PACED(&scene->pace, call_of(&s, scene->behind, &call, &work));
     if (s.rank == 0) /* another stream, after it by an event */
         CHECK_ZERO(perf_gpu_order(s.gpu, s.streams[0], s.streams[1]));
     call.stream = s.streams[1];
     status = call_of(&s, REDUCE, &call, &beside);
+    harness_pace_step(&scene->pace);
     CHECK(s.rank == 1 || status == SYMM_OK); /* rank 1 may know already */
     if (work) {
         status = symm_work_synchronize(work, SECONDS);
@@ -132,30 +136,31 @@ static int behind(symm_ctx *ctx, void *arg)
  * nothing, so rank 1 does not take it for done. */
 static int replayed(symm_ctx *ctx, void *arg)
 {
+    struct scene *scene = arg;
     struct device_rank s;
     symm_call call = {.size = sizeof(call), .site = "replayed", .timeout = SECONDS};
     symm_work *work = NULL;
     void *graph = NULL;
 
-    (void)arg;
     CHECK_ZERO(device_rank_open(&s, ctx, 65536, 65536, 65536, 1));
     call.stream = s.streams[0];
     CHECK_OK(call_of(&s, REDUCE, &call, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, s.streams[0], SECONDS));
     if (s.rank == 0) {
-        ctx->timeout = SHORT; /* of what follows */
+        ctx->timeout = scene->pace.seconds; /* of what follows */
+        harness_pace_begin(&scene->pace);
         CHECK_ZERO(perf_gpu_capture(s.gpu, s.streams[0]));
         call.algorithm = "copy_engine";
-        CHECK_OK(symm_signal_wait(s.team, 1, 7, &call, NULL));
+        CHECK_PACED(&scene->pace, symm_signal_wait(s.team, 1, 7, &call, NULL));
         call.algorithm = NULL;
-        CHECK_OK(call_of(&s, REDUCE, &call, NULL));
+        CHECK_PACED(&scene->pace, call_of(&s, REDUCE, &call, NULL));
         CHECK_ZERO(perf_gpu_captured(s.gpu, s.streams[0], &graph));
         CHECK_ZERO(perf_gpu_replay(s.gpu, graph, s.streams[0]));
         symm_stream_destroy(ctx, s.streams[0]);
         s.streams[0] = NULL;
         perf_gpu_graph_free(s.gpu, graph);
     } else {
-        CHECK_OK(call_of(&s, REDUCE, &call, &work));
+        CHECK_PACED(&scene->pace, call_of(&s, REDUCE, &call, &work));
         CHECK_STATUS(symm_work_synchronize(work, SECONDS), SYMM_ERR_TIMEOUT);
         symm_work_release(work);
     }
@@ -167,7 +172,7 @@ static int replayed(symm_ctx *ctx, void *arg)
 
 static int crowd(symm_ctx *ctx, void *arg)
 {
-    const struct scene *scene = arg;
+    struct scene *scene = arg;
     struct device_rank s;
     symm_team *team = NULL;
     symm_call call = {
@@ -176,17 +181,20 @@ static int crowd(symm_ctx *ctx, void *arg)
 
     CHECK_ZERO(device_rank_open(&s, ctx, 65536, 65536, 65536, scene->streams));
     CHECK_OK(symm_team_split(s.team, 0, s.rank, &team));
-    call.timeout = scene->end == DEADLINE ? SHORT : SECONDS;
+    call.timeout = scene->end == DEADLINE ? scene->pace.seconds : SECONDS;
     if (scene->end == TEAM || scene->end == FINALIZE)
-        call.timeout = 4 * SHORT; /* what is given up then must end */
+        call.timeout = 4 * scene->pace.seconds; /* what is given up then must end */
+    if (s.rank == 0 || scene->end == DEATH)
+        harness_pace_begin(&scene->pace);
     for (int i = 0; i < scene->streams && s.rank == 0; i++) {
         call.stream = s.streams[i];
-        CHECK_OK(symm_signal_wait(team, 1, i, &call, NULL));
-        CHECK_OK(symm_put_signal(team, s.heap.device, s.in.device, 64, 1, 100 + i,
-                                 &call, NULL));
+        CHECK_PACED(&scene->pace, symm_signal_wait(team, 1, i, &call, NULL));
+        CHECK_PACED(&scene->pace, symm_put_signal(team, s.heap.device, s.in.device, 64,
+                                                  1, 100 + i, &call, NULL));
     }
     if (s.rank == 1 && scene->end == DEATH) {
-        harness_sleep(SHORT); /* the streams wait by then, or find it dead */
+        harness_sleep(
+            scene->pace.seconds); /* the streams wait by then, or find it dead */
         raise(SIGKILL);
     }
     begin = harness_now();
@@ -263,15 +271,18 @@ static bool lasting; /* SYMM_TEST_LONG=1: every case in both modes */
 
 static void run(harness_body body, int ranks, struct scene scene)
 {
+    struct scene *shared = harness_shared(sizeof(*shared));
     struct harness h = {.ranks = ranks,
                         .mode = pass,
                         .body = body,
-                        .arg = &scene,
+                        .arg = shared,
                         .killed = scene.end == DEATH ? 2 : 0,
                         .team_bytes = (size_t)128 << 20};
 
+    *shared = scene;
     if (device_ranks(ranks) == ranks)
-        assert_int_equal(harness_run(&h), 0);
+        assert_int_equal(harness_run_paced(&h, &shared->pace, SHORT), 0);
+    harness_shared_free(shared, sizeof(*shared));
 }
 
 static void test_behind(void **state)

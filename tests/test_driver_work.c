@@ -396,19 +396,20 @@ static symm_status reduce_ints(struct device_rank *s, const symm_call *call,
  */
 static int doomed(symm_ctx *ctx, void *arg)
 {
+    struct harness_pace *pace = arg;
     struct device_rank s;
     const symm_call patient = {.size = sizeof(patient), .timeout = HARNESS_AMPLE};
-    const symm_call wait = {.size = sizeof(wait), .timeout = 0.3};
+    const symm_call wait = {.size = sizeof(wait), .timeout = pace->seconds};
     symm_work *beside, *behind;
     symm_call call = wait;
 
-    (void)arg;
     CHECK_ZERO(open_rank(&s, ctx));
     if (s.rank == 0) {
         call.stream = s.streams[0];
         CHECK_OK(reduce_ints(&s, &patient, &beside));
+        harness_pace_begin(pace);
         CHECK_OK(symm_signal_wait(s.team, 1, 3, &call, NULL));
-        CHECK_OK(reduce_ints(&s, &call, &behind));
+        CHECK_PACED(pace, reduce_ints(&s, &call, &behind));
         CHECK_STATUS(symm_work_synchronize(beside, SECONDS), SYMM_ERR_TIMEOUT);
         CHECK_STATUS(symm_work_synchronize(behind, SECONDS), SYMM_ERR_TIMEOUT);
         CHECK_ERROR("signal 3");
@@ -522,8 +523,17 @@ static void test_unmet(void **state)
 
 static void test_doomed(void **state)
 {
+    struct harness_pace *pace = harness_shared(sizeof(*pace));
+    struct harness h = {.ranks = 2,
+                        .mode = pass,
+                        .body = doomed,
+                        .arg = pace,
+                        .team_bytes = (size_t)128 << 20};
+
     (void)state;
-    run(doomed, 2, false);
+    if (device_ranks(2) == 2)
+        assert_int_equal(harness_run_paced(&h, pace, 0.3), 0);
+    harness_shared_free(pace, sizeof(*pace));
 }
 
 static void test_third(void **state)

@@ -24,6 +24,7 @@
 struct shared {
     struct harness_sync sync;
     _Atomic int flag;
+    struct harness_pace pace; /* of errors_come_by_work */
 };
 
 static int run_for(void **state, harness_body body, const int *ranks, int count)
@@ -433,9 +434,10 @@ static int body_error(symm_ctx *ctx, void *arg)
     }
     CHECK_OK(symm_stream_create(ctx, &stream));
     symm_call call = on_stream(stream, "lonely");
-    call.timeout = 0.1;
-    CHECK_OK(symm_barrier(team, &call, &work));
-    CHECK_OK(symm_work_then(work, stream, continue_with, &early, &next));
+    call.timeout = s->pace.seconds;
+    harness_pace_begin(&s->pace);
+    CHECK_PACED(&s->pace, symm_barrier(team, &call, &work));
+    CHECK_PACED(&s->pace, symm_work_then(work, stream, continue_with, &early, &next));
     CHECK(early.calls == 1); /* nobody knows yet that the barrier fails */
     CHECK_STATUS(symm_work_synchronize(work, HARNESS_AMPLE), SYMM_ERR_TIMEOUT);
     CHECK(strstr(symm_work_error(work), "rank 1") != NULL);
@@ -459,8 +461,15 @@ static int body_error(symm_ctx *ctx, void *arg)
 
 static void errors_come_by_work(void **state)
 {
-    static const int ranks[] = {2};
-    assert_int_equal(run_for(state, body_error, ranks, 1), 0);
+    struct shared *s = *state;
+
+    for (int mode = 0; mode < 2; mode++) {
+        struct harness h = {
+            .ranks = 2, .mode = (enum harness_mode)mode, .body = body_error, .arg = s};
+
+        memset(s, 0, sizeof(*s));
+        assert_int_equal(harness_run_paced(&h, &s->pace, 0.1), 0);
+    }
 }
 
 /* ---- At the same time ------------------------------------------------------------ */
