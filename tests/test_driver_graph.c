@@ -157,12 +157,18 @@ static int ring(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+struct alone {
+    bool dies;
+    _Atomic int waits;
+};
+
 /*
  * A graph waits twice for a copy engine's signals that never come: rank 1 leaves, or dies.
  * Rank 0's stream and context end all the same.
  */
 static int alone(symm_ctx *ctx, void *arg)
 {
+    struct alone *shared = arg;
     struct device_rank s;
     symm_call call = {
         .size = sizeof(call), .site = "alone", .algorithm = "copy_engine"};
@@ -178,11 +184,12 @@ static int alone(symm_ctx *ctx, void *arg)
         CHECK_ZERO(perf_gpu_captured(s.gpu, s.streams[0], &graph));
         CHECK_ZERO(perf_gpu_replay(s.gpu, graph, s.streams[0]));
         CHECK_STATUS(symm_stream_synchronize(ctx, s.streams[0], 0.1), SYMM_ERR_TIMEOUT);
+        atomic_store(&shared->waits, 1);
         symm_stream_destroy(ctx, s.streams[0]);
         s.streams[0] = NULL;
         perf_gpu_graph_free(s.gpu, graph);
-    } else if (*(const bool *)arg) {
-        symm__sleep(0.3); /* rank 0 has queued its waits */
+    } else if (shared->dies) {
+        CHECK(harness_until(&shared->waits, 1));
         raise(SIGKILL);
     }
     device_rank_close(&s);
@@ -227,11 +234,11 @@ static void test_ring(void **state)
 
 static void test_alone(void **state)
 {
-    bool dies = false;
+    struct alone *shared = harness_shared(sizeof(*shared));
     struct harness h = {.ranks = 2,
                         .mode = pass,
                         .body = alone,
-                        .arg = &dies,
+                        .arg = shared,
                         .limit = HARNESS_AMPLE,
                         .team_bytes = (size_t)128 << 20};
 
@@ -239,11 +246,12 @@ static void test_alone(void **state)
     if (device_ranks(2) < 2)
         skip();
     assert_int_equal(harness_run(&h), 0);
-    if (pass != HARNESS_PROCESSES)
-        return;
-    dies = true;
-    h.killed = 2;
-    assert_int_equal(harness_run(&h), 0);
+    if (pass == HARNESS_PROCESSES) {
+        *shared = (struct alone){.dies = true};
+        h.killed = 2;
+        assert_int_equal(harness_run(&h), 0);
+    }
+    harness_shared_free(shared, sizeof(*shared));
 }
 
 int main(void)

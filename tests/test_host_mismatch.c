@@ -9,7 +9,9 @@
  * get the error at once, with a rank and the sites; no rank may return SYMM_OK with a wrong
  * result; later calls fail at once with the same status.
  */
+#include "core/team.h"
 #include "harness.h"
+#include "oob/packet.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -479,6 +481,20 @@ static void placed_apart(void **state)
 
 /* ---- A call and a rendezvous ------------------------------------------------------ */
 
+/* Waits until the rank has come to an exchange of the world. */
+static int await_begun(symm_ctx *ctx, int rank)
+{
+    const symm_team *world = symm_team_world(ctx);
+    double begin = harness_now();
+    char what[64];
+
+    while (!symm__oob_begun(&ctx->oob, rank, world->uid, world->sequence, what)) {
+        CHECK(harness_now() - begin < HARNESS_AMPLE);
+        harness_sleep(1e-3);
+    }
+    return 0;
+}
+
 /* Rank 0 makes a barrier, the others a rendezvous, or nothing: rank 0 says which. */
 static int body_elsewhere(symm_ctx *ctx, void *arg)
 {
@@ -487,6 +503,8 @@ static int body_elsewhere(symm_ctx *ctx, void *arg)
     symm_team *world = symm_team_world(ctx);
 
     if (harness_rank() == 0) {
+        if (*comes)
+            CHECK_ZERO(await_begun(ctx, 1));
         CHECK_STATUS(symm_barrier(world, &call, NULL), SYMM_ERR_TIMEOUT);
         CHECK_ERROR("rank 1 did not arrive at site 'layer7.mlp'");
         CHECK_ERROR(*comes ? "; rank 1 waits in rendezvous (world): all ranks of a "

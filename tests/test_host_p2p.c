@@ -401,6 +401,28 @@ static void own_signals(void **state)
     run_for(state, body_own, ranks, 1);
 }
 
+/* Waits until the process sleeps. */
+static int await_sleep(pid_t pid)
+{
+    double begin = harness_now();
+    char path[32], text[512], state = 0;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    while (state != 'S') {
+        FILE *file = fopen(path, "r");
+        size_t got = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+        char *name_end;
+
+        if (file)
+            fclose(file);
+        text[got] = '\0';
+        name_end = strrchr(text, ')');
+        state = name_end && name_end[1] == ' ' ? name_end[2] : '\0';
+        CHECK(harness_now() - begin < HARNESS_AMPLE);
+    }
+    return 0;
+}
+
 /* A signal, and then its sender's next call fails, before the receiver looks again. */
 static int body_behind(symm_ctx *ctx, void *arg)
 {
@@ -411,7 +433,7 @@ static int body_behind(symm_ctx *ctx, void *arg)
         if (symm_team_rank(world) == 0) {
             symm_call soon = {.size = sizeof(soon), .timeout = 1e-3};
             CHECK(harness_until(&s->sent, i));
-            harness_sleep(0.005); /* for it to sleep */
+            CHECK_ZERO(await_sleep(s->receiver)); /* in its wait */
             kill(s->receiver, SIGSTOP);
             symm_status status = symm_signal(team, 1, 1, NULL, NULL);
             if (status == SYMM_OK)

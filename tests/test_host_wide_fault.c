@@ -187,6 +187,8 @@ static int body_outside(symm_ctx *ctx, void *arg)
     symm_team *world = symm_team_world(ctx);
 
     CHECK_OK(some_call(world, 0));
+    CHECK_ZERO(
+        harness_sync_wait(&shared->sync, RANKS)); /* no failure within that call */
     if (symm_team_rank(world) == 0) {
         CHECK_STATUS(symm_signal_wait(world, 1, 3, &soon, NULL), SYMM_ERR_TIMEOUT);
         CHECK(harness_until(&shared->told, 3)); /* no call that would tell them */
