@@ -125,7 +125,6 @@ static int busy(symm_ctx *ctx, void *arg)
     struct device_rank s;
     symm_status status = SYMM_OK;
 
-    (void)arg;
     CHECK_ZERO(open_rank(&s, ctx));
     for (int i = 0; i <= SYMM_CHANNELS; i++) {
         CHECK_OK(symm_stream_create(ctx, &streams[i]));
@@ -140,7 +139,8 @@ static int busy(symm_ctx *ctx, void *arg)
     for (int i = 0; i <= SYMM_CHANNELS; i++)
         CHECK_OK(symm_stream_synchronize(ctx, streams[i], SECONDS));
     CHECK_ZERO(check_places(&s, SYMM_CHANNELS));
-    CHECK_OK(symm_barrier(s.team, NULL, NULL)); /* all ranks' calls are over */
+    CHECK_ZERO(harness_sync_wait(arg, s.n)); /* all ranks' calls are over: room again */
+    CHECK_OK(symm_barrier(s.team, NULL, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
     CHECK_OK(sum(&s, streams[SYMM_CHANNELS], "busy", 0));
     CHECK_OK(symm_stream_synchronize(ctx, streams[SYMM_CHANNELS], SECONDS));
@@ -471,10 +471,16 @@ static void test_many(void **state)
 
 static void test_busy(void **state)
 {
+    struct harness_sync *sync;
+    struct harness h;
+
     (void)state;
     if (device_real()) /* it has 32 hardware queues, and 33 streams wait */
         skip();
-    assert_int_equal(run(busy, 2), 0);
+    sync = harness_shared(sizeof(*sync));
+    h = (struct harness){.ranks = device_ranks(2), .body = busy, .arg = sync};
+    assert_int_equal(harness_run(&h), 0);
+    harness_shared_free(sync, sizeof(*sync));
 }
 
 static void test_held(void **state)

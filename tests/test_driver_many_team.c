@@ -139,12 +139,12 @@ static int body(symm_ctx *ctx, void *arg)
     struct device_stage s;
     symm_status status;
 
-    (void)arg;
     CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     CHECK(s.n > SYMM_FEW_RANKS);
     CHECK_ZERO(collectives(&s));
     CHECK_ZERO(refusals(&s));
     CHECK_ZERO(signals(&s));
+    CHECK_ZERO(harness_sync_wait(arg, s.n)); /* no failure within the signals */
     made.seed = s.rank != 11; /* rank 11 is at another site */
     status = invoke(&s, &made, NULL, false);
     CHECK(status == SYMM_ERR_MISMATCH);
@@ -224,7 +224,6 @@ static int body_domain(symm_ctx *ctx, void *arg)
     char words[64];
     struct device_stage s;
 
-    (void)arg;
     CHECK_ZERO(device_stage_open(&s, ctx, AREA_BYTES));
     CHECK_MESSAGE(ctx->places == s.n, "%d ranks are mapped: %s", ctx->places,
                   ctx->why_domain);
@@ -232,7 +231,8 @@ static int body_domain(symm_ctx *ctx, void *arg)
     snprintf(words, sizeof(words), "NVLink domain: %d ranks on %d hosts", s.n,
              s.n / EACH);
     CHECK_MESSAGE(strstr(symm_explain(s.team), words), "%s", symm_explain(s.team));
-    CHECK_ZERO(signals(&s));  /* between hosts as well */
+    CHECK_ZERO(signals(&s)); /* between hosts as well */
+    CHECK_ZERO(harness_sync_wait(arg, s.n));
     made.seed = s.rank != 11; /* the last rank of the third host is at another site */
     CHECK_STATUS(invoke(&s, &made, NULL, false), SYMM_ERR_MISMATCH);
     CHECK_ERROR("rank 11 is at");
@@ -243,8 +243,10 @@ static int body_domain(symm_ctx *ctx, void *arg)
 static void test_domain(void **unused)
 {
     const int ranks = harness_env("SYMM_TEST_LONG", 0) == 1 ? 72 : 12;
+    struct harness_sync *sync = harness_shared(sizeof(*sync));
     const struct harness h = {.ranks = ranks,
                               .body = body_domain,
+                              .arg = sync,
                               .configure = configure,
                               .mode = HARNESS_PROCESSES};
 
@@ -256,6 +258,7 @@ static void test_domain(void **unused)
     setenv("SYMM_NCCL_LIB", SYMM_FAKE_NCCL, 1);
     set_port();
     assert_int_equal(harness_run(&h), 0);
+    harness_shared_free(sync, sizeof(*sync));
     unsetenv("SYMM_BOOTSTRAP_PORT");
     unsetenv("SYMM_FABRIC");
     unsetenv("SYMM_ENGINE");
@@ -280,10 +283,13 @@ static int leaves(symm_ctx *ctx, void *arg)
 static void test_calls(void **unused)
 {
     const int ranks = harness_env("SYMM_TEST_LONG", 0) == 1 ? 36 : 16;
-    const struct harness h = {.ranks = ranks, .body = body, .mode = HARNESS_PROCESSES};
+    struct harness_sync *sync = harness_shared(sizeof(*sync));
+    const struct harness h = {
+        .ranks = ranks, .body = body, .arg = sync, .mode = HARNESS_PROCESSES};
 
     (void)unused;
     assert_int_equal(harness_run(&h), 0);
+    harness_shared_free(sync, sizeof(*sync));
 }
 
 static void test_leaves(void **unused)
