@@ -14,8 +14,13 @@
 
 static void must_give(const char *script, symm_status status, const char *sentence)
 {
-    symm_status found = join_beside((const uint8_t *)script, strlen(script));
+    symm_status found;
+    int tries = 0;
 
+    do /* again, if another program has taken the port */
+        found = join_beside((const uint8_t *)script, strlen(script));
+    while (found == SYMM_ERR_SYSTEM && ++tries < 5 &&
+           strstr(symm_last_error(), strerror(EADDRINUSE)));
     if (found != status || (status != SYMM_OK && !strstr(symm_last_error(), sentence)))
         print_message("%s gives %d: %s\n", script, found, symm_last_error());
     assert_int_equal(found, status);
@@ -105,11 +110,13 @@ static void *reset_later(void *arg)
  * for a listener's. */
 static void test_held(void **state)
 {
-    int port, own, server = fuzz_listen(&port), fd = socket(AF_INET, SOCK_STREAM, 0);
+    int port, own, server = fuzz_listen(&port), fd;
     struct sockaddr_in at = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)port),
                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof(at);
+    struct sockaddr_in held;
+    socklen_t bytes = sizeof(held);
+    symm_status status = SYMM_ERR_SYSTEM;
     pthread_t thread;
     double begin;
 
@@ -117,15 +124,20 @@ static void test_held(void **state)
     begin = symm__now();
     assert_int_equal(join_port(port, 4 * HARNESS_SOON), SYMM_ERR_SYSTEM);
     assert_true(symm__now() - begin < HARNESS_SOON);
-    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
-    own = ntohs(at.sin_port);
-    assert_int_equal(join_port(own, 0.05), SYMM_ERR_SYSTEM);
-    assert_non_null(strstr(symm_last_error(), strerror(EADDRINUSE)));
-    assert_int_equal(pthread_create(&thread, NULL, reset_later, &fd), 0);
-    assert_int_equal(join_port(own, 2), SYMM_ERR_TIMEOUT);
+    for (int try = 0; try < 5 && status == SYMM_ERR_SYSTEM; try++) {
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&held, &bytes), 0);
+        own = ntohs(held.sin_port);
+        assert_int_equal(join_port(own, 0.05), SYMM_ERR_SYSTEM);
+        assert_non_null(strstr(symm_last_error(), strerror(EADDRINUSE)));
+        assert_int_equal(pthread_create(&thread, NULL, reset_later, &fd), 0);
+        /* SYMM_ERR_SYSTEM: another program has taken the port, once it was free */
+        status = join_port(own, 2);
+        pthread_join(thread, NULL);
+    }
+    assert_int_equal(status, SYMM_ERR_TIMEOUT);
     assert_non_null(strstr(symm_last_error(), "rank 1"));
-    pthread_join(thread, NULL);
     close(server);
 }
 
