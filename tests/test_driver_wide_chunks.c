@@ -161,6 +161,8 @@ static void test_small(void **state)
     setenv("FAKE_CUDA_PROCESSORS", "64", 1);
 }
 
+#define LONG (3 * HARNESS_AMPLE)
+
 /* The operation of a chunk hangs, or its call does, or fails: all ranks know within the timeout of
  * the rank that has the short one. */
 static int faulty(symm_ctx *ctx, void *arg)
@@ -180,17 +182,18 @@ static int faulty(symm_ctx *ctx, void *arg)
                              SYMM_SUM, &call, NULL));
     CHECK_OK(symm_stream_synchronize(ctx, g.s.stream, HARNESS_AMPLE));
     setenv(getenv("FAULT"), "ncclAllReduce@1", 1); /* rank 1 of each rail */
-    call.timeout = g.s.rank >= 2 ? 0.5 : HARNESS_AMPLE;
+    call.timeout = g.s.rank >= 2 ? 0.5 : LONG;
     begin = harness_now();
     status = symm_all_reduce(g.s.team, g.in.device, g.in.device, 2 * LEAST, SYMM_INT32,
                              SYMM_SUM, &call, &work);
     if (status == SYMM_OK)
-        status = symm_work_synchronize(work, HARNESS_AMPLE);
+        status = symm_work_synchronize(work, LONG);
     symm_work_release(work);
     CHECK_MESSAGE(status == SYMM_ERR_TIMEOUT || status == SYMM_ERR_ABORTED, "%s",
                   symm_status_name(status));
     CHECK_ERROR("all_reduce at site 'held'");
-    CHECK(harness_now() - begin < HARNESS_SOON);
+    CHECK(harness_now() - begin <
+          HARNESS_AMPLE); /* the simulated kernels take seconds */
     CHECK_OK(symm_stream_synchronize(ctx, g.s.stream, HARNESS_AMPLE));
     device_area_close(&g.in);
     engine_close(&g.s);
