@@ -86,7 +86,7 @@ expect 0 regret all_reduce --regret --ranks 2 --backend host -d float32 -e 1K
     "$work/out")" = 8 ] || { fail "the regrets"; cat "$work/out"; }
 says out "# largest regret: " regret
 unset SYMM_COSTS
-expect 0 "no table" all_reduce --ranks 2 --backend host -b 1K -e 1K -J "$work/perf.json"
+expect 0 "no table" all_reduce --ranks 2 --backend host -b 4K -e 4K -J "$work/perf.json"
 jq -r '.results[0].in_place.explain' "$work/perf.json" | grep -qE \
     'took two_shot_inplace .* \([0-9.]+ us by the model, copy_in [0-9.]+ us\)$' ||
     fail "a choice without a table does not tell the model"
