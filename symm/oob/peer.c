@@ -22,7 +22,7 @@
 #define OOB_TELL_SECONDS 0.02 /* for all members to take a FAIL */
 /* For a peer's next packet, if it moves on: it may look for what ends its exchange every 0.256 s
  * only, and have to wait for a processor. Half of a shorter timeout, but not less than the least. */
-#define OOB_MOVE_SECONDS 1.0
+#define OOB_MOVE_SECONDS 0.5
 #define OOB_MOVE_LEAST   0.05
 
 /* ---- Out ------------------------------------------------------------------------- */
