@@ -180,17 +180,19 @@ reduced = ("float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int64 int
 moved = ("bool complex64 complex128 float8_e3m4 float8_e4m3 float8_e8m0fnu float8_e4m3b11fnuz "
          "float8_e4m3fnuz float8_e5m2fnuz").split()
 packed = "int2 int4 uint2 uint4 float4_e2m1fn".split()
+reductions, moves = ["all_reduce", "reduce_scatter"], ["all_gather", "all_to_all", "broadcast"]
 for dtype in reduced + moved + packed:
     x = jnp.ones((size, 4), dtype)
-    for name in "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast":
-        step, reduces = jax.jit(lambda v: getattr(sj, name)(v, team)), "reduce" in name
-        if dtype in (reduced if reduces else reduced + moved):
-            got = step(x)
-            assert got.dtype == dtype, (got.dtype, dtype)
-            assert (np.asarray(got).astype(complex) == (size if reduces else 1)).all(), (dtype, got)
-        else:
-            error = refused(lambda: step(x), f"symm.jax.{name}()", dtype)
-            assert isinstance(error, symm.Unsupported), error
+    right = reductions * (dtype in reduced) + moves * (dtype not in packed)
+    step = jax.jit(lambda v: [getattr(sj, name)(v, team) for name in right])
+    for name, got in zip(right, step(x), strict=True):
+        assert got.dtype == dtype, (name, got.dtype, dtype)
+        wanted = size if name in reductions else 1
+        assert (np.asarray(got).astype(complex) == wanted).all(), (name, dtype, got)
+    for name in {*reductions, *moves} - {*right}:
+        error = refused(lambda: jax.jit(lambda v: getattr(sj, name)(v, team))(x),
+                        f"symm.jax.{name}()", dtype)
+        assert isinstance(error, symm.Unsupported), error
 keys = jax.random.split(jax.random.key(rank), size)
 got = jax.random.key_data(sj.broadcast(keys, team, 1))
 assert (got == jax.random.key_data(jax.random.split(jax.random.key(1), size))).all()
