@@ -2,19 +2,16 @@
 /*
  * test_host_stream.c - streams, work handles, and calls from several threads.
  *
- * A stream runs its calls in order while the host continues; two teams on two streams run
- * at the same time; a work handle has the status of its call and passes an error on; two
- * threads on the NULL stream are refused and never hang. Gates hold calls back for certain,
- * without sleeping.
+ * A stream runs its calls in order while the host continues; two teams on two streams run at the
+ * same time; a work handle has the status of its call and passes an error on; two threads on the
+ * NULL stream are refused and never hang. Gates hold calls back for certain, without sleeping.
  */
 #include "harness.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -34,12 +31,7 @@ static int run_for(void **state, harness_body body, const int *ranks, int count)
 
 static symm_call on_stream(void *stream, const char *site)
 {
-    symm_call call;
-    memset(&call, 0, sizeof(call));
-    call.size = sizeof(call);
-    call.stream = stream;
-    call.site = site;
-    return call;
+    return (symm_call){.size = sizeof(symm_call), .stream = stream, .site = site};
 }
 
 /* Holds a stream until it is opened; an unopened one opens in the end. */
@@ -474,8 +466,7 @@ static void errors_come_by_work(void **state)
 
 /* ---- At the same time ------------------------------------------------------------ */
 
-/* Crossing teams on a stream each: the second team's calls run while the first's wait.
- */
+/* Crossing teams on a stream each: the second team's calls run while the first's wait. */
 static int body_two_teams(symm_ctx *ctx, void *arg)
 {
     symm_team *world = symm_team_world(ctx), *teams[2] = {NULL, NULL};
