@@ -252,10 +252,8 @@ static const char *hear(void *user, struct symm_guest *at)
 
     if (caller->open)
         return move(survey, caller);
-    switch (symm__auth_hear(protocol, &caller->auth, at->fd)) {
+    switch (symm__auth_hear_guest(protocol, &caller->auth, at)) {
     case SYMM_AUTH_WAIT:
-        if (caller->auth.stage == SYMM_AUTH_FINISH)
-            symm__acceptor_prove(at); /* its end has the connection already */
         return NULL;
     case SYMM_AUTH_ASKED:
         caller->host = -1;

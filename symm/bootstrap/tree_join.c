@@ -403,10 +403,8 @@ static const char *hear_guest(void *user, struct symm_guest *at)
 
     if (branch->open)
         return branch_move(join, branch);
-    switch (symm__auth_hear(&join->protocol, &branch->auth, at->fd)) {
+    switch (symm__auth_hear_guest(&join->protocol, &branch->auth, at)) {
     case SYMM_AUTH_WAIT:
-        if (branch->auth.stage == SYMM_AUTH_FINISH)
-            symm__acceptor_prove(at); /* its end has the connection already */
         return NULL;
     case SYMM_AUTH_ASKED:
         branch->number = -1;

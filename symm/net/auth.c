@@ -185,3 +185,14 @@ enum symm_auth_said symm__auth_hear(const struct symm_auth_protocol *protocol,
     auth->stage = SYMM_AUTH_FINISH;
     return SYMM_AUTH_WAIT;
 }
+
+enum symm_auth_said symm__auth_hear_guest(const struct symm_auth_protocol *protocol,
+                                          struct symm_auth *auth,
+                                          struct symm_guest *guest)
+{
+    const enum symm_auth_said said = symm__auth_hear(protocol, auth, guest->fd);
+
+    if (said == SYMM_AUTH_WAIT && auth->stage == SYMM_AUTH_FINISH)
+        symm__acceptor_prove(guest);
+    return said;
+}

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "net/acceptor.h"
 #include "net/siphash.h"
 
 #define SYMM_AUTH_NONCE  16 /* bytes */
@@ -98,6 +99,11 @@ bool symm__auth_answer(const struct symm_auth_protocol *protocol,
 /* Reads what has arrived, and sends what follows from it. */
 enum symm_auth_said symm__auth_hear(const struct symm_auth_protocol *protocol,
                                     struct symm_auth *auth, int fd);
+/* The same of an acceptor's guest, which is kept from here on when it is at FINISH: its end has been
+ * confirmed, counts the connection, and does not come again. */
+enum symm_auth_said symm__auth_hear_guest(const struct symm_auth_protocol *protocol,
+                                          struct symm_auth *auth,
+                                          struct symm_guest *guest);
 /* Is this the first handshake with this nonce? Then the nonce is kept. */
 bool symm__auth_is_new(struct symm_auth_nonces *nonces,
                        const struct symm_auth_handshake *handshake);

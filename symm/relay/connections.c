@@ -421,10 +421,8 @@ static const char *hear_guest(void *user, struct symm_guest *at)
     struct symm_auth_protocol protocol = protocol_of(relay);
     bool handshake = guest->auth.stage == SYMM_AUTH_HANDSHAKE;
 
-    switch (symm__auth_hear(&protocol, &guest->auth, at->fd)) {
+    switch (symm__auth_hear_guest(&protocol, &guest->auth, at)) {
     case SYMM_AUTH_WAIT:
-        if (guest->auth.stage == SYMM_AUTH_FINISH)
-            symm__acceptor_prove(at); /* its end has the connection already */
         return NULL;
     case SYMM_AUTH_ASKED:
         return answer(relay, guest);

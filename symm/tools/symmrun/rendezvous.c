@@ -181,13 +181,10 @@ static const char *hear(void *user, struct symm_guest *guest)
     struct pending *pending = (struct pending *)guest;
     const struct symm_auth_protocol protocol = protocol_of(gathering->nodes);
 
-    switch (symm__auth_hear(&protocol, &pending->auth, guest->fd)) {
+    switch (symm__auth_hear_guest(&protocol, &pending->auth, guest)) {
     case SYMM_AUTH_WAIT:
-        if (pending->auth.stage == SYMM_AUTH_FINISH && guest->group >= 0) {
-            /* It has been confirmed: its end counts the connection, and does not come again. */
-            symm__acceptor_prove(guest);
+        if (guest->group == SYMM_ACCEPTOR_PROVED)
             guest->until = SYMM_ACCEPTOR_NEVER;
-        }
         return NULL;
     case SYMM_AUTH_ASKED:
         return answer(gathering, pending);
