@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "perf/file.h"
+#include "tools/common/args.h"
 
 #define JSON_VERSION 2 /* of nccl-tests' JSON: the keys are the same */
 
@@ -294,13 +295,6 @@ static json_t *args_json(int argc, char **argv)
     return list;
 }
 
-/* Whether the entry is the job's secret: whoever knows it can join the job. */
-static bool is_secret(const char *entry)
-{
-    return strncmp(entry, "SYMM_SECRET=", 12) == 0 ||
-           strncmp(entry, "SYMM_JOB_SECRET=", 16) == 0;
-}
-
 /* Only variables that bear on the run. */
 static json_t *env_json(void)
 {
@@ -310,7 +304,7 @@ static json_t *env_json(void)
     json_t *list = json_array();
 
     for (char **entry = environ; *entry; entry++) {
-        if (is_secret(*entry))
+        if (args_is_secret(*entry))
             continue;
         for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
             if (strncmp(*entry, prefixes[i], strlen(prefixes[i])) == 0)

@@ -229,6 +229,17 @@ void args_guard_streams(void)
     signal(SIGXFSZ, SIG_IGN);
 }
 
+bool args_is_secret(const char *variable)
+{
+    static const char *const names[] = {"SYMM_SECRET", "SYMM_JOB_SECRET"};
+    const size_t length = strcspn(variable, "=");
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strlen(names[i]) == length && strncmp(variable, names[i], length) == 0)
+            return true;
+    return false;
+}
+
 int args_stream_error(FILE *file)
 {
     const bool lost = ferror(file) != 0;

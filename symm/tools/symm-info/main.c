@@ -175,13 +175,11 @@ static bool show_job(FILE *file, struct symm_emit *emit)
 
 /* ---- The options ----------------------------------------------------------------- */
 
-/* Hides the job's secret, which only its ranks may know, under both of its names. */
+/* Hides the job's secret, which only its ranks may know. */
 static const char *shown_value(const symm_option_info *option)
 {
-    const bool secret = strcmp(option->name, "SYMM_SECRET") == 0 ||
-                        strcmp(option->name, "SYMM_JOB_SECRET") == 0;
-
-    return secret && option->value != NULL ? "(set, not shown)" : option->value;
+    return option->value != NULL && args_is_secret(option->name) ? "(set, not shown)"
+                                                                 : option->value;
 }
 
 static void print_options(FILE *file, bool all)
