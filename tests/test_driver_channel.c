@@ -455,6 +455,17 @@ static int run(harness_body body, int ranks)
     return harness_run(&h);
 }
 
+/* The ranks meet by arg. */
+static int run_together(harness_body body, int ranks)
+{
+    struct harness_sync *sync = harness_shared(sizeof(*sync));
+    const int failed = harness_run(
+        &(struct harness){.ranks = device_ranks(ranks), .body = body, .arg = sync});
+
+    harness_shared_free(sync, sizeof(*sync));
+    return failed;
+}
+
 static void test_crossed(void **state)
 {
     (void)state;
@@ -471,16 +482,10 @@ static void test_many(void **state)
 
 static void test_busy(void **state)
 {
-    struct harness_sync *sync;
-    struct harness h;
-
     (void)state;
     if (device_real()) /* it has 32 hardware queues, and 33 streams wait */
         skip();
-    sync = harness_shared(sizeof(*sync));
-    h = (struct harness){.ranks = device_ranks(2), .body = busy, .arg = sync};
-    assert_int_equal(harness_run(&h), 0);
-    harness_shared_free(sync, sizeof(*sync));
+    assert_int_equal(run_together(busy, 2), 0);
 }
 
 static void test_held(void **state)
@@ -500,16 +505,6 @@ static void test_named(void **state)
     (void)state;
     assert_int_equal(run(named, 2), 0);
     assert_int_equal(run(named_again, 3), 0);
-}
-
-static int run_together(harness_body body, int ranks)
-{
-    struct harness_sync *sync = harness_shared(sizeof(*sync));
-    const int failed = harness_run(
-        &(struct harness){.ranks = device_ranks(ranks), .body = body, .arg = sync});
-
-    harness_shared_free(sync, sizeof(*sync));
-    return failed;
 }
 
 static void test_replayed(void **state)
