@@ -366,7 +366,7 @@ static void test_room(void **state)
     assert_int_equal(room.gone, 45);
 }
 
-/* Who has been confirmed stays, however many come with a handshake of the same end. */
+/* A guest that has proved itself stays, however many handshakes of the same end follow. */
 static void test_proved(void **state)
 {
     struct room room;

@@ -587,10 +587,12 @@ symm_status symm__cuda_channel_claim(symm_team *team, void *stream, uint32_t tag
         status = table_open(team);
     if (status != SYMM_OK)
         return status;
-    try = next_try(team, id, tag);
-    c = named
-            ? acquire_named(team, named - 1, &try.key)
-            : symm__channel_acquire(team, &try, symm__cuda_tier_for(bytes, team->size));
+    if (named) {
+        c = acquire_named(team, named - 1, &try.key);
+    } else {
+        try = next_try(team, id, tag);
+        c = symm__channel_acquire(team, &try, symm__cuda_tier_for(bytes, team->size));
+    }
     if (c >= 0)
         channel_bind(&team->channel[c], stream, id, try.key, named != 0);
     symm__channel_table_unlock(team);

@@ -320,9 +320,9 @@ int symm__channel_acquire(symm_team *team, const struct symm_channel_try *try, i
     return -1;
 }
 
-/* A member makes its tries in turn. One that got the channel has its key there until all members
- * have made calls with it; an earlier one whose key is not there was refused. Tries wrap: members
- * are less than 2^31 apart. */
+/* A member makes its tries in turn. The key of a granted try stays in the table until all members
+ * have made calls with it. So an earlier try whose key is not there was refused. The numbers of tries
+ * wrap: members are less than 2^31 apart. */
 bool symm__channel_acquire_named(symm_team *team, uint64_t key, int channel,
                                  uint32_t asked)
 {

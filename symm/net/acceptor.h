@@ -6,9 +6,9 @@
  * All are polled together, and none is waited for. Guarantees: at most `most` are kept. When
  * there are more, or descriptors are short, the oldest that is not spared is dropped. At most
  * SYMM_ACCEPTOR_GROUP connections of one end are spared: then the oldest of them is dropped,
- * since an end that connects again has closed its earlier tries. One that has proved itself is not
- * dropped for another (symm__acceptor_prove). Each has `seconds` to prove itself. At most
- * SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
+ * since an end that connects again has closed its earlier tries. A guest that has proved itself
+ * (symm__acceptor_prove) is never dropped for another one. Each has `seconds` to prove itself. At
+ * most SYMM_ACCEPTOR_SHOWN refusals are reported. Not for several threads.
  */
 #ifndef SYMM_NET_ACCEPTOR_H
 #define SYMM_NET_ACCEPTOR_H

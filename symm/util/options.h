@@ -18,8 +18,8 @@ symm_status symm__option_seconds(enum symm_option option,
                                  double *value) SYMM_MUST_CHECK;
 /* The same, or 0, which stands for no limit. */
 symm_status symm__option_limit(enum symm_option option, double *value) SYMM_MUST_CHECK;
-/* A file that an option names, for each rank to read. SYMM_ERR_INVALID: a pipe or a device, whose
- * reading may never end. What is not there is found by who opens it. */
+/* Checks a file that an option names, before it is read. SYMM_ERR_INVALID: a pipe or a device, whose
+ * reading may never end. SYMM_OK if there is no file: opening it gives the error. */
 symm_status symm__option_file(const char *path);
 
 #endif
