@@ -6,6 +6,8 @@
  */
 #include "fake_cuda_private.h"
 
+#define MPS_ENABLED 133 /* CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older headers lack */
+
 #define STACK_DEPTH 32
 
 struct CUctx_st fake_contexts[FAKE_DEVICES];
@@ -38,6 +40,7 @@ CUresult fake_devices_init(void)
     fake_settings.registers = (int)fake_env("FAKE_CUDA_REGISTERS", 96);
     fake_settings.share =
         (int)fake_env("FAKE_CUDA_SHARE", (uint64_t)fake_settings.processors);
+    fake_settings.mps = getenv("FAKE_CUDA_SHARE") != NULL;
     fake_settings.memory = fake_env("FAKE_CUDA_MEMORY", (uint64_t)4 << 30);
     fake_settings.peer = fake_env("FAKE_CUDA_NO_PEER", 0) == 0;
     fake_settings.pitch = (int)fake_env("FAKE_CUDA_PITCH", 2147483647);
@@ -181,6 +184,8 @@ static int attribute_value(CUdevice_attribute attribute, int physical)
 
     if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         return fake_settings.share; /* as under MPS: driver for CUDA 13.0, H200 */
+    if ((int)attribute == MPS_ENABLED)
+        return fake_settings.mps;
     if (attribute == CU_DEVICE_ATTRIBUTE_MAX_PITCH)
         return fake_settings.pitch;
     if (attribute == CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)

@@ -137,6 +137,7 @@ struct fake_settings {
     int share;                 /* multiprocessors that a context may use */
     int pitch;                 /* the most that rows of a copy may lie apart */
     size_t memory;
+    bool mps;
     bool fabric, fabric_fails,
         fabric_wrong; /* handles: are made, map nothing, or other memory */
     bool peer, multicast, trace, check, flush; /* flush: of remote writes, by waits */

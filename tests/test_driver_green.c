@@ -2,7 +2,7 @@
 /*
  * test_driver_green.c - ranks that have a part of a device's multiprocessors: by MPS, a green
  * context or SYMM_PROCESSORS. Grids are made for the smallest part; a stream that has fewer
- * multiprocessors is refused. On the model of a device (fake_cuda_model.c) a grid that is too
+ * multiprocessors is refused. Ranks that share a device by MPS divide it. On the model of a device (fake_cuda_model.c) a grid that is too
  * large for its part would wait for ever.
  * ctest: cost 6
  */
@@ -28,6 +28,8 @@
 struct part {
     bool both;         /* rank 0 has it, too; else it has all */
     const char *share; /* by MPS; NULL: all */
+    const char *percent; /* how the environment says so; NULL: it does not */
+    bool one;            /* device for both ranks */
     int current; /* in a green context that is current for symm_init; 0: there is none */
     const char *told; /* by SYMM_PROCESSORS; NULL: nothing */
     int stream;       /* of a green context whose streams it uses; 0: its own */
@@ -146,6 +148,12 @@ static int body(symm_ctx *ctx, void *arg)
 
     if (lacks && part->share)
         setenv("FAKE_CUDA_SHARE", part->share, 1);
+    if (lacks && part->percent)
+        setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", part->percent, 1);
+    if (part->one) {
+        setenv("FAKE_CUDA_DEVICES", "1", 1);
+        setenv("SYMM_OVERSUBSCRIBE", "1", 1);
+    }
     if (lacks && part->told)
         setenv("SYMM_PROCESSORS", part->told, 1);
     if (lacks && part->current) {
@@ -199,6 +207,22 @@ static void by_mps(void **state)
     run(&(struct part){.both = true, .share = "8", .expected = 8});
 }
 
+/* Ranks on one device run at the same time: together they need no more than it has. */
+static void on_one_device(void **state)
+{
+    (void)state;
+    run(&(struct part){.both = true, .one = true, .share = "32", .expected = 16});
+    run(&(struct part){.one = true, .expected = 32}); /* in turns */
+    run(&(struct part){
+        .both = true, .one = true, .share = "8", .percent = "25", .expected = 8});
+    run(&(struct part){
+        .both = true, .one = true, .share = "24", .percent = "75", .expected = 16});
+    run(&(struct part){
+        .both = true, .one = true, .share = "16", .percent = "no", .expected = 8});
+    run(&(struct part){
+        .both = true, .one = true, .share = "16", .percent = "0", .expected = 8});
+}
+
 static void by_the_current_context(void **state)
 {
     (void)state;
@@ -232,14 +256,19 @@ int main(void)
 {
 #if CUDA_VERSION >= 12040
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_mps),          cmocka_unit_test(by_the_current_context),
-        cmocka_unit_test(by_the_option),   cmocka_unit_test(a_smaller_stream),
+        cmocka_unit_test(by_mps),
+        cmocka_unit_test(on_one_device),
+        cmocka_unit_test(by_the_current_context),
+        cmocka_unit_test(by_the_option),
+        cmocka_unit_test(a_smaller_stream),
         cmocka_unit_test(an_older_driver),
     };
 
     device_suite();
     setenv("FAKE_CUDA_MODEL", "1", 1);
     setenv("FAKE_CUDA_PROCESSORS", "32", 1);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8",
+           1); /* more than streams, with MPS, too */
     return cmocka_run_group_tests(tests, NULL, NULL);
 #else
     return 77; /* cuda.h knows no green contexts */

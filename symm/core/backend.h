@@ -28,8 +28,9 @@ struct symm_task {
 
 /* A rank's device. */
 struct symm_device_info {
-    int ordinal, processors; /* multiprocessors */
-    int major, minor;        /* compute capability */
+    int ordinal, processors; /* multiprocessors that the rank's calls may use */
+    int mps; /* multiprocessors that all processes may use together, by MPS; 0: without MPS */
+    int major, minor; /* compute capability */
     char name[64], bus[16];
     uint8_t uuid[16];
     bool multicast; /* it has multicast, and the options ask for it */

@@ -96,7 +96,7 @@ static symm_status backend_create(const struct symm_cuda_driver *d, int ordinal,
     b->process = getpid();
     status = symm__cuda_describe(d, ordinal, &b->handle, &b->device);
     if (status == SYMM_OK)
-        status = symm__cuda_processors(d, b->handle, &b->device.processors);
+        status = symm__cuda_processors(d, b->handle, &b->device);
     if (status == SYMM_OK)
         status = check_device(d, b->handle, &b->device);
     if (status == SYMM_OK)

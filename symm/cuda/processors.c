@@ -2,10 +2,14 @@
 /* processors.c - see processors.h. */
 #include "cuda/processors.h"
 
+#include <stdlib.h>
+
+#include "cuda/device.h"
 #include "util/options.h"
 #include "util/status.h"
 
 #define MOST_PROCESSORS 65536
+#define MPS_ENABLED     ((CUdevice_attribute)133) /* older headers lack the name */
 
 /* Those of a context; 0: not known. */
 static int processors_of(const struct symm_cuda_driver *driver, CUcontext context)
@@ -36,18 +40,33 @@ static int processors_here(const struct symm_cuda_driver *driver, CUdevice devic
     return processors_of(driver, context);
 }
 
+/* Those of the whole device, of which this process may use `share`; 0: MPS is not used. The driver
+ * tells the share alone. So a limit that was set by the daemon's commands is not seen, and the share
+ * counts as the whole. */
+static int processors_by_mps(const struct symm_cuda_driver *driver, CUdevice device,
+                             int share)
+{
+    const char *text = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    const long percent = text ? strtol(text, NULL, 10) : 100;
+
+    if (!symm__cuda_has(driver, device, MPS_ENABLED))
+        return 0;
+    return percent >= 1 && percent < 100 ? (int)(share * 100L / percent) : share;
+}
+
 symm_status symm__cuda_processors(const struct symm_cuda_driver *driver,
-                                  CUdevice device, int *processors)
+                                  CUdevice device, struct symm_device_info *info)
 {
     const int here = processors_here(driver, device);
     int64_t most = 0;
     symm_status status =
         symm__option_integer(SYMM_OPTION_PROCESSORS, 0, MOST_PROCESSORS, &most);
 
-    if (here > 0 && here < *processors)
-        *processors = here;
-    if (most > 0 && most < *processors)
-        *processors = (int)most;
+    info->mps = processors_by_mps(driver, device, info->processors);
+    if (here > 0 && here < info->processors)
+        info->processors = here;
+    if (most > 0 && most < info->processors)
+        info->processors = (int)most;
     return status;
 }
 

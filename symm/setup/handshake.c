@@ -7,8 +7,9 @@
  * of a host (every rank looks at all, so that all refuse the job). SYMM_OVERSUBSCRIBE allows
  * that, but to threads: the device runs processes in turns, so that a kernel which waits
  * for another rank's holds it up for a slice of time, where the kernels of one process
- * might take all multiprocessors from the one that they wait for. Devices that cannot
- * reach each other's memory are refused by the rank that cannot.
+ * might take all multiprocessors from the one that they wait for. With MPS processes run at the
+ * same time: then each has an equal part of the device at most. Devices that cannot reach each
+ * other's memory are refused by the rank that cannot.
  */
 #include "setup/handshake.h"
 
@@ -50,6 +51,7 @@ struct symm_handshake symm__handshake(const symm_ctx *ctx)
         memcpy(handshake.uuid, device->uuid, sizeof(handshake.uuid));
         memcpy(handshake.bus, device->bus, sizeof(handshake.bus));
         handshake.processors = (uint32_t)device->processors;
+        handshake.mps = (uint32_t)device->mps;
         handshake.multicast = device->multicast;
         handshake.clusters = device->major >= 9;
     }
@@ -142,6 +144,11 @@ static int owner_compare(const void *left, const void *right)
     return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
+static bool is_same_device(const struct owner *a, const struct owner *b)
+{
+    return a->host == b->host && memcmp(a->uuid, b->uuid, 16) == 0;
+}
+
 /* Finds two ranks on one device: of all pairs the one with the lowest higher rank. */
 static bool find_shared(const struct owner *sorted, int count, int *one, int *other)
 {
@@ -150,8 +157,7 @@ static bool find_shared(const struct owner *sorted, int count, int *one, int *ot
     for (int i = 1; i < count; i++) {
         const struct owner *a = &sorted[i - 1], *b = &sorted[i];
 
-        if (a->host != b->host || memcmp(a->uuid, b->uuid, 16) != 0 ||
-            (found && b->rank >= *other))
+        if (!is_same_device(a, b) || (found && b->rank >= *other))
             continue;
         found = true;
         *one = a->rank;
@@ -160,10 +166,53 @@ static bool find_shared(const struct owner *sorted, int count, int *one, int *ot
     return found;
 }
 
+/* Gives ranks that share a device by MPS equal parts of it, and no clusters: another rank's blocks
+ * may take the places that budget.h leaves free for one. Returns whether ranks share a device without
+ * MPS. */
+static bool divide_devices(symm_ctx *ctx, const struct owner *sorted,
+                           const struct symm_oob_message *messages)
+{
+    bool in_turns = false;
+
+    for (int i = 0, next; i < ctx->size; i = next) {
+        uint32_t whole = UINT32_MAX;
+
+        for (next = i; next < ctx->size && is_same_device(&sorted[i], &sorted[next]);
+             next++)
+            if (of(messages, sorted[next].rank)->mps < whole)
+                whole = of(messages, sorted[next].rank)->mps;
+        if (next == i + 1)
+            continue;
+        in_turns = in_turns || whole == 0;
+        if (whole == 0)
+            continue;
+        ctx->clusters = false;
+        if (whole / (uint32_t)(next - i) < (uint32_t)ctx->processors)
+            ctx->processors = (int)(whole / (uint32_t)(next - i));
+        if (ctx->processors < 1)
+            ctx->processors = 1;
+    }
+    return in_turns;
+}
+
+static void tell_shared(const symm_ctx *ctx, bool in_turns)
+{
+    if (ctx->rank != 0)
+        return;
+    if (in_turns)
+        symm__log(SYMM_LOG_WARN, "ranks share devices and wait for each other's slices "
+                                 "of time: milliseconds a call");
+    else
+        symm__log(SYMM_LOG_INFO,
+                  "ranks share devices by MPS: a call has at most %d multiprocessors",
+                  ctx->processors);
+}
+
 static symm_status check_devices(symm_ctx *ctx, const struct symm_oob_message *messages)
 {
     struct owner *owners = calloc((size_t)ctx->size, sizeof(*owners));
     int one = 0, other = 0;
+    bool in_turns;
 
     if (!owners)
         return symm__fail(SYMM_ERR_NOMEM, "no memory to compare %d devices", ctx->size);
@@ -171,6 +220,7 @@ static symm_status check_devices(symm_ctx *ctx, const struct symm_oob_message *m
         owners[r] = (struct owner){ctx->host_of[r], r, of(messages, r)->uuid};
     qsort(owners, (size_t)ctx->size, sizeof(*owners), owner_compare);
     ctx->shared = find_shared(owners, ctx->size, &one, &other);
+    in_turns = divide_devices(ctx, owners, messages);
     free(owners);
     if (ctx->shared && !ctx->oversubscribe)
         return symm__fail(
@@ -180,9 +230,8 @@ static symm_status check_devices(symm_ctx *ctx, const struct symm_oob_message *m
             "SYMM_BACKEND=host%s",
             one, other, of(messages, other)->bus,
             ctx->thread_group ? "" : ", or SYMM_OVERSUBSCRIBE=1 for a test");
-    if (ctx->shared && ctx->rank == 0)
-        symm__log(SYMM_LOG_WARN, "ranks share devices and wait for each other's slices "
-                                 "of time: milliseconds a call");
+    if (ctx->shared)
+        tell_shared(ctx, in_turns);
     return SYMM_OK;
 }
 

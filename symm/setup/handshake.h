@@ -17,6 +17,7 @@ struct symm_handshake {
     uint8_t uuid[16]; /* of the device; zeros on the host backend */
     char bus[16];     /* of the device, for errors */
     uint32_t processors;
+    uint32_t mps; /* multiprocessors of the whole device; 0: MPS is not used */
     uint32_t fabric;        /* 1: SYMM_FABRIC asks for NVLink domains over hosts */
     uint32_t multicast;     /* 1: this rank's device can, and its options want it */
     uint32_t exclusive;     /* 1: one stream at a time uses each device */

@@ -22,7 +22,7 @@
     X(FABRIC, INTEGER, "0",                                                            \
       "1: CUDA ranks of several hosts in one NVLink domain map each other's memory")   \
     X(OVERSUBSCRIBE, INTEGER, "0",                                                     \
-      "1: ranks may share CUDA devices, in turns; slow, for tests")                    \
+      "1: ranks may share CUDA devices, in turns or by MPS; for tests")                \
     X(EXCLUSIVE, INTEGER, "0",                                                         \
       "1: the program's calls on CUDA are on one stream; no room is kept for others")  \
     X(PROCESSORS, INTEGER, "0",                                                        \
