@@ -29,11 +29,12 @@
  *  FAKE_CUDA_TRACE=1          every call is printed on stderr
  *  FAKE_CUDA_PROCESSORS=n     multiprocessors of each device (4)
  *  FAKE_CUDA_PITCH=bytes      that rows of a copy may lie apart (2^31 - 1)
- *  FAKE_CUDA_SHARE=n          multiprocessors that the process may use, as with MPS (all)
+ *  FAKE_CUDA_SHARE=n          MPS is used; multiprocessors that the process may use (all)
  *  FAKE_CUDA_MODEL=1          blocks occupy multiprocessors, streams share hardware queues,
  *                             dependent kernels are resident early (fake_cuda_model.c)
  *  FAKE_CUDA_REGISTERS=n      registers of a thread of the library's kernels (96)
- *  CUDA_DEVICE_MAX_CONNECTIONS=n  hardware queues of a context, with the model (8; 1 to 32)
+ *  CUDA_DEVICE_MAX_CONNECTIONS=n  hardware queues of a context, with the model (8, with MPS 2; 1
+ *                             to 32)
  */
 #ifndef SYMM_TESTS_FAKE_CUDA_H
 #define SYMM_TESTS_FAKE_CUDA_H

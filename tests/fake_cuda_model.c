@@ -501,7 +501,8 @@ void fake_model_step(CUstream s, struct fake_op *op)
 
 CUresult fake_model_open(CUcontext context)
 {
-    const uint64_t queues = fake_env("CUDA_DEVICE_MAX_CONNECTIONS", 8);
+    const uint64_t queues =
+        fake_env("CUDA_DEVICE_MAX_CONNECTIONS", fake_settings.mps ? 2 : 8);
     struct fake_model *model;
 
     if (fake_env("FAKE_CUDA_MODEL", 0) == 0)

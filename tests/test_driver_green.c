@@ -223,6 +223,59 @@ static void on_one_device(void **state)
         .both = true, .one = true, .share = "16", .percent = "0", .expected = 8});
 }
 
+/* With MPS a context has two hardware queues where the environment does not say how many. */
+static int body_queues(symm_ctx *ctx, void *arg)
+{
+    (void)arg;
+    CHECK_OK(symm_barrier(symm_team_world(ctx), NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, HARNESS_AMPLE));
+    CHECK_MESSAGE(strstr(symm_explain(symm_team_world(ctx)),
+                         "; 2 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS is not set, "
+                         "and MPS is used); "),
+                  "%s", symm_explain(symm_team_world(ctx)));
+    return 0;
+}
+
+static void queues_by_mps(void **state)
+{
+    const struct harness h = {.ranks = 2, .body = body_queues};
+
+    (void)state;
+    if (device_real())
+        skip();
+    unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    setenv("FAKE_CUDA_SHARE", "16", 1);
+    assert_int_equal(harness_run(&h), 0);
+    unsetenv("FAKE_CUDA_SHARE");
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
+}
+
+/* A rank that finds no queues left: MPS says that memory is short. */
+static int body_no_queues(symm_ctx *ctx, void *arg)
+{
+    const symm_config config = harness_config();
+    struct driver d;
+
+    (void)arg;
+    CHECK_ZERO(driver_load(&d));
+    d.fail_named("cuDevicePrimaryCtxRetain", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_STATUS(symm_init(&config, &ctx), SYMM_ERR_NOMEM);
+    CHECK_ERROR("than it has, set a lower CUDA_DEVICE_MAX_CONNECTIONS");
+    return 0;
+}
+
+static void no_queues_by_mps(void **state)
+{
+    const struct harness h = {.ranks = 1, .body = body_no_queues, .without_ctx = true};
+
+    (void)state;
+    if (device_real())
+        skip();
+    setenv("FAKE_CUDA_SHARE", "16", 1);
+    assert_int_equal(harness_run(&h), 0);
+    unsetenv("FAKE_CUDA_SHARE");
+}
+
 static void by_the_current_context(void **state)
 {
     (void)state;
@@ -258,6 +311,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_mps),
         cmocka_unit_test(on_one_device),
+        cmocka_unit_test(queues_by_mps),
+        cmocka_unit_test(no_queues_by_mps),
         cmocka_unit_test(by_the_current_context),
         cmocka_unit_test(by_the_option),
         cmocka_unit_test(a_smaller_stream),

@@ -83,6 +83,10 @@ static symm_status choose_device(const struct symm_cuda_driver *d, int local_ran
 
 /* ---- The object ------------------------------------------------------------------ */
 
+#define MPS_HINT                                                                       \
+    "; MPS has one pool of hardware queues for all processes: where these need more "  \
+    "than it has, set a lower CUDA_DEVICE_MAX_CONNECTIONS"
+
 /* Object, device and retained context: what a rank and a group of threads both need. */
 static symm_status backend_create(const struct symm_cuda_driver *d, int ordinal,
                                   struct symm_backend **backend)
@@ -104,7 +108,8 @@ static symm_status backend_create(const struct symm_cuda_driver *d, int ordinal,
                                       &b->most_pitch);
     if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(d, cuDevicePrimaryCtxRetain, (&b->context, b->handle),
-                                "the primary context of device %d", ordinal);
+                                "the primary context of device %d%s", ordinal,
+                                b->device.mps > 0 ? MPS_HINT : "");
     if (status != SYMM_OK) {
         free(b);
         return status;

@@ -7,14 +7,21 @@
 
 #include "cuda/launcher.h"
 
-#define QUEUES_MOST 32 /* hardware queues of a context */
+/* Hardware queues of a context: at most, without CUDA_DEVICE_MAX_CONNECTIONS, and so with MPS. The
+ * last was found on H200 with driver 580.159.04; CUDA's documents do not tell it. */
+#define QUEUES_MOST 32
+#define QUEUES      8
+#define QUEUES_MPS  2
 
-int symm__cuda_queues(void)
+int symm__cuda_queues(const symm_ctx *ctx, bool *set)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    long queues = text ? strtol(text, NULL, 10) : 0;
+    const long queues = text ? strtol(text, NULL, 10) : 0;
 
-    return queues < 1 ? 8 : queues > QUEUES_MOST ? QUEUES_MOST : (int)queues;
+    *set = queues > 0;
+    if (queues > 0)
+        return queues > QUEUES_MOST ? QUEUES_MOST : (int)queues;
+    return ctx->backend->device.mps > 0 ? QUEUES_MPS : QUEUES;
 }
 
 /* The teams of a context may be read under the launcher's lock, which the watchdog holds. */
@@ -57,7 +64,8 @@ const char *symm__cuda_queue_text(const symm_team *team,
                                   const struct symm_cuda_facts *facts, char *text,
                                   size_t bytes)
 {
-    const int queues = symm__cuda_queues();
+    bool set;
+    const int queues = symm__cuda_queues(team->ctx, &set);
     char used[40] = "its only hardware queue";
 
     text[0] = '\0';

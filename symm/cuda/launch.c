@@ -524,8 +524,11 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
     const uint64_t timeout = __atomic_load_n(
         &channel->team->cuda->timeout[channel->index], __ATOMIC_RELAXED);
     const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);
-    const bool set = getenv("CUDA_DEVICE_MAX_CONNECTIONS") != NULL;
-    const char *little = "";
+    bool set;
+    const int queues = symm__cuda_queues(ctx, &set);
+    const char *little = "", *unset = ctx->backend->device.mps > 0
+                                          ? " is not set, and MPS is used"
+                                          : " is not set";
     char grid[112] = "", cut[96] = "", wait[24] = "ever";
 
     if (entry && entry->function && channel->last->algorithm != SYMM_ALGORITHM_ENGINE)
@@ -546,8 +549,8 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         "; channel %d%s, stream %p%s%s; %d hardware queues "
         "(CUDA_DEVICE_MAX_CONNECTIONS%s); a peer that has queued the call is waited "
         "for %s (SYMM_QUEUE_TIMEOUT)",
-        channel->index + 1, little, channel->stream, grid, cut, symm__cuda_queues(),
-        set ? "" : " is not set", wait);
+        channel->index + 1, little, channel->stream, grid, cut, queues,
+        set ? "" : unset, wait);
 }
 
 /* A handle of several launches has no result word: the team's state shows the result. */
