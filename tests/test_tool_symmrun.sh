@@ -152,6 +152,13 @@ CUDA_DEVICE_MAX_CONNECTIONS=1 run 0 -n 2 --no-prefix -- printenv CUDA_DEVICE_MAX
 same out $'1\n1'
 CUDA_DEVICE_MAX_CONNECTIONS='' run 0 -n 1 --no-prefix -- printenv CUDA_DEVICE_MAX_CONNECTIONS
 same out 32
+# With MPS the ranks on a device take their queues from one pool.
+mkdir mps && mkfifo mps/control
+for pair in 1:32 3:32 4:24 8:12 64:2; do
+    CUDA_MPS_PIPE_DIRECTORY=$PWD/mps run 0 -n "${pair%:*}" --no-prefix -- \
+        printenv CUDA_DEVICE_MAX_CONNECTIONS
+    [ "$(sort -u out)" = "${pair#*:}" ] || fail "not ${pair#*:} queues each for ${pair%:*} ranks"
+done
 
 # The ranks' bootstrap has a private directory, which goes with the job.
 private() { env -u SYMM_RUNTIME_DIR -u XDG_RUNTIME_DIR "$symmrun" --no-prefix "$@"; }

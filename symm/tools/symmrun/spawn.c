@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,29 @@ __attribute__((noreturn)) static void give_up(const struct symmrun_job *job, int
     written = write(job->failure_fd, &failure, sizeof(failure));
     (void)written;
     _exit(127);
+}
+
+/* Is there the pipe of an MPS daemon where CUDA looks for it? */
+static bool has_mps(void)
+{
+    const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char path[PATH_MAX];
+    const int length = snprintf(path, sizeof(path), "%s/control",
+                                folder && *folder ? folder : "/tmp/nvidia-mps");
+
+    return length > 0 && (size_t)length < sizeof(path) && access(path, F_OK) == 0;
+}
+
+/* Hardware queues for each of so many ranks: CUDA's default of 8 is few for streams that wait for
+ * peers. With MPS the ranks on a device take them from one pool. On H200 it has more than 112, and
+ * too few for 8 ranks with 16 each. */
+static int queues_for(int ranks)
+{
+    const int most = 32, part = 96 / ranks;
+
+    if (!has_mps() || part > most)
+        return most;
+    return part > 2 ? part : 2;
 }
 
 static bool set_environment(const struct symmrun_job *job, int rank)
@@ -75,9 +99,9 @@ static bool set_environment(const struct symmrun_job *job, int rank)
         done = setenv("SYMM_HOST_ADDRESS", job->address, 0) == 0 && done;
     if (job->runtime.path[0] != '\0')
         done = setenv("SYMM_RUNTIME_DIR", job->runtime.path, 1) == 0 && done;
-    /* CUDA's default of 8 hardware queues is few for streams that wait for peers. */
+    snprintf(text, sizeof(text), "%d", queues_for(local));
     if (!connections || !*connections)
-        done = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1) == 0 && done;
+        done = setenv("CUDA_DEVICE_MAX_CONNECTIONS", text, 1) == 0 && done;
     return done;
 }
 
