@@ -16,23 +16,6 @@ bool device_real(void)
     return harness_env("SYMM_TEST_GPU", 0) == 1;
 }
 
-void device_suite(void)
-{
-    setenv("SYMM_BACKEND", "cuda", 1);
-    if (device_real())
-        return;
-#ifdef SYMM_FAKE_CUDA
-    if (access(SYMM_FAKE_CUDA, R_OK) == 0) {
-        setenv("SYMM_CUDA_LIBRARY", SYMM_FAKE_CUDA, 1);
-        images_provide();
-        atexit(images_remove);
-        return;
-    }
-#endif
-    printf("neither a GPU (SYMM_TEST_GPU=1) nor the fake driver\n");
-    exit(77);
-}
-
 /* Of device files: asking the driver would make this process unfit for forks. */
 static int count_gpus(void)
 {
@@ -45,9 +28,29 @@ static int count_gpus(void)
     return count;
 }
 
+void device_suite(void)
+{
+    setenv("SYMM_BACKEND", "cuda", 1);
+    if (device_real()) {
+        harness_most_threads = count_gpus();
+        return;
+    }
+#ifdef SYMM_FAKE_CUDA
+    if (access(SYMM_FAKE_CUDA, R_OK) == 0) {
+        setenv("SYMM_CUDA_LIBRARY", SYMM_FAKE_CUDA, 1);
+        images_provide();
+        atexit(images_remove);
+        return;
+    }
+#endif
+    printf("neither a GPU (SYMM_TEST_GPU=1) nor the fake driver\n");
+    exit(77);
+}
+
 int device_ranks(int most)
 {
-    int have = device_real() ? count_gpus() : most;
+    bool shared = harness_env("SYMM_OVERSUBSCRIBE", 0) == 1;
+    int have = device_real() && !shared ? count_gpus() : most;
 
     return have < most ? have : most;
 }

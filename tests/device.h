@@ -17,7 +17,8 @@
  * and no fake driver was built. */
 void device_suite(void);
 bool device_real(void);
-/* The number of ranks that can run: at most `most`; on GPUs at most their number. */
+/* The number of ranks that can run: at most `most`; on GPUs at most their number, unless
+ * SYMM_OVERSUBSCRIBE=1 lets processes share them. */
 int device_ranks(int most);
 
 /* Memory that kernels can reach. */

@@ -12,8 +12,9 @@
 # all_reduce_norm of random shapes; gpu_fence; exchanges of a program's own kernels; traces;
 # compute-sanitizer on small runs; PyTorch and Triton if python3 has them; PyTorch's own suite of
 # symmetric memory if SYMM_TORCH_SUITE is its file (tests/python/torch/symm_mem_suite.py says
-# which). DIR must hold a build for this machine (default build). --only runs the checks whose names
-# match. The last line is "N passed, N failed, N skipped". Exit status 77 without a GPU.
+# which). On a machine with one GPU ranks share it by an MPS daemon of this script's own. DIR must
+# hold a build for this machine (default build). --only runs the checks whose names match. The last
+# line is "N passed, N failed, N skipped". Exit status 77 without a GPU.
 
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -63,9 +64,28 @@ check() {
     case $status in 0 | 77) ;; *) tail -n 25 "$log/$name.log" | sed 's/^/    /' ;; esac
 }
 
+# By MPS ranks that are processes use one GPU at the same time. The daemon may not survive their death,
+# and compute-sanitizer does not run beside it: `alone` is before commands that do without.
+together=$gpus alone=()
+if [ "$gpus" = 1 ]; then
+    export SYMM_OVERSUBSCRIBE=1
+    CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d) || exit 1
+    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY
+    if nvidia-cuda-mps-control -d; then
+        together=8 alone=(env -u CUDA_MPS_PIPE_DIRECTORY)
+    else
+        export SYMM_TEST_TRIALS=60 # calls take milliseconds
+    fi
+    trap 'echo quit | timeout 20 nvidia-cuda-mps-control; rm -rf "$CUDA_MPS_PIPE_DIRECTORY"' EXIT
+fi
+# queues N: MPS has one pool of hardware queues for all ranks, of which CUDA gives each two.
+queues() {
+    [ ${#alone[@]} -eq 0 ] || export CUDA_DEVICE_MAX_CONNECTIONS=$(($1 > 3 ? 96 / $1 : 32))
+}
+queues 8
 sizes='' more=''
 for n in 1 2 4 8; do
-    if [ "$n" -gt "$gpus" ]; then more="$more $n"; else sizes="$sizes $n"; fi
+    if [ "$n" -gt "$together" ]; then more="$more $n"; else sizes="$sizes $n"; fi
 done
 algorithms='copy_in one_shot_pull two_shot_pull two_shot_inplace ll_push lamport_push two_shot_push'
 echo "$gpus GPUs: $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
@@ -76,7 +96,10 @@ for suite in "$build"/tests/test_cuda_* \
     "$build"/tests/test_driver_{channel,graph,plan} \
     "$build"/tests/test_driver_{register,shrink,sight,threads,wait,work}; do
     [ -x "$suite" ] || continue
-    check "$(basename "$suite")" 300 "$suite"
+    case $suite in
+    *_fault | *_shrink) check "$(basename "$suite")" 300 "${alone[@]}" "$suite" ;; # ranks die
+    *) check "$(basename "$suite")" 300 "$suite" ;;
+    esac
 done
 # Each of these makes many communicators of NCCL, which take their time. The kills are real:
 # the driver cleans up after processes whose kernels run.
@@ -84,9 +107,10 @@ for suite in "$build"/tests/test_engine_nccl_{blocks,calls,p2p} "$build"/tests/t
     [ -x "$suite" ] && [ "$gpus" -gt 1 ] || continue
     check "$(basename "$suite")" 300 env SYMM_ENGINE=nccl "$suite"
 done
+[ "$gpus" -gt 1 ] || check test_driver_kill 300 "${alone[@]}" "$build/tests/test_driver_kill"
 # NCCL in place of the kernels, from 4 bytes to what it moves without a copy; and beside them.
 for n in $sizes; do
-    [ "$n" -gt 1 ] || continue
+    [ "$n" -gt 1 ] && [ "$gpus" -gt 1 ] || continue # NCCL refuses ranks that share a GPU
     for operation in all_reduce reduce_scatter all_gather broadcast all_to_all; do
         check "engine_${n}_$operation" 120 env SYMM_ENGINE=nccl "$bin/symm-perf" $operation \
             --ranks "$n" --algorithm engine -T 10 -n 5 -w 1 -b 4 -e 64M -f 4
@@ -97,9 +121,11 @@ done
 [ "$gpus" = 1 ] || check regret 300 env SYMM_ENGINE=nccl "$bin/symm-perf" --regret -T 10 \
     --ranks $((gpus < 4 ? gpus : 4))
 for n in $sizes; do
+    queues "$n"
     check "trace_$n" 120 tests/gpu_trace.sh "$bin" "$n"
 done
 for n in $sizes; do
+    queues "$n"
     for algorithm in '' $algorithms; do
         each=$calls
         [ -z "$algorithm" ] || each=$((calls / 8))
@@ -110,6 +136,7 @@ for n in $sizes; do
 done
 # all_reduce_norm: random shapes, options, places; by its fused kernels, and by one behind a sum.
 for n in $sizes; do
+    queues "$n"
     for algorithm in '' copy_in; do
         check "norm_${n}_${algorithm:-all}" 300 "$bin/symmrun" -n "$n" -- "$bin/gpu_norm" \
             --shapes $((calls / (${#algorithm} ? 50 : 5))) --seconds 120 \
@@ -121,14 +148,17 @@ done
 check fence 120 "$bin/gpu_fence"
 for n in $sizes; do
     [ "$n" -gt 1 ] || continue
+    queues "$n"
     check "stores_$n" 300 "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" --stores \
         --calls $((calls / 2))
-    check "plant_unordered_$n" 120 "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" \
-        --unordered --calls 5000 --delay 20000 --deadline 3 --expect-wrong
+    [ "$gpus" -eq 1 ] || # one GPU orders them
+        check "plant_unordered_$n" 120 "$bin/symmrun" -n "$n" -- "$bin/gpu_torture" \
+            --unordered --calls 5000 --delay 20000 --deadline 3 --expect-wrong
 done
 # Exchanges of a program's own kernels: right, ranks that differ, one slot too few; and the
 # example.
 for n in $sizes; do
+    queues "$n"
     check "exchange_$n" 300 "$bin/symmrun" -n "$n" -- "$bin/gpu_exchange" \
         --kernels $((calls / 2))
     check "fused_gelu_$n" 120 "$bin/symmrun" -n "$n" -- "$bin/fused_gelu" 4 8192
@@ -157,45 +187,51 @@ done
 for program in llama3-8b-tp2-decode-b1 llama3-70b-tp8-decode-b32 moe-8x-tp8 \
     ring-pipeline-4 llama3-8b-tp4-decode-b1 tp2-dp2-two-streams odd-cycle-3; do
     world=$(python3 -c "import json; print(json.load(open('bench/programs/$program.json'))['world'])")
-    [ "$world" -le "$gpus" ] || continue
+    [ "$world" -le "$together" ] || continue
+    queues "$world"
     check "replay_$program" 120 "$bin/symm-perf" replay "bench/programs/$program.json" \
         --backend cuda --iterations 5
 done
+queues 2
 for plant in "$build"/plants/*; do # kernels with a bug each, which must be seen
-    [ -d "$plant" ] && [ "$gpus" -gt 1 ] || continue
+    [ -d "$plant" ] && [ "$together" -gt 1 ] || continue
     case $(basename "$plant") in exit) algorithm=one_shot_pull ;; *) algorithm=lamport_push ;; esac
     check "plant_$(basename "$plant")" 120 env SYMM_KERNELS="$plant" "$bin/symmrun" -n 2 \
         -- "$bin/gpu_torture" --calls 20000 --delay 20000 --algorithm $algorithm \
         --deadline 3 --expect-wrong
 done
-if command -v compute-sanitizer >/dev/null && [ "$gpus" -gt 1 ]; then
+if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
-        check "sanitizer_$tool" 300 "$bin/symmrun" -n 2 -- compute-sanitizer --tool $tool \
+        check "sanitizer_$tool" 300 "${alone[@]}" "$bin/symmrun" -n 2 -- compute-sanitizer --tool $tool \
             --error-exitcode 9 "$bin/gpu_torture" --calls 60 --graphs 2 --max-bytes 65536
         most=() # racecheck of CUDA 13.0 does not get through a launch that has clusters
         [ "$tool" = memcheck ] || most=(--most 500)
-        check "sanitizer_norm_$tool" 300 "$bin/symmrun" -n 2 -- compute-sanitizer \
+        check "sanitizer_norm_$tool" 300 "${alone[@]}" "$bin/symmrun" -n 2 -- compute-sanitizer \
             --tool $tool --error-exitcode 9 "$bin/gpu_norm" --shapes 40 --deadline 60 "${most[@]}"
     done
 fi
 for script in tests/gpu_*.py; do
-    case $script in *crossed*) [ "$gpus" -gt 1 ] || continue ;; esac
+    case $script in
+    *channels*) [ "$gpus" -gt 1 ] || continue ;; # times
+    *crossed*) [ "$together" -gt 1 ] || continue ;;
+    esac
     [ -e "$script" ] && python3 -c 'import torch' 2>/dev/null || continue
-    n=$((gpus > 1 ? 2 : 1))
+    n=$((together > 1 ? 2 : 1))
     check "$(basename "$script" .py)" 240 env SYMM_LIBRARY="$root/$build/lib/libsymm.so" \
         torchrun --standalone --nproc-per-node "$n" "$script"
 done
 for what in tests/python/gpu_cupy.py tests/python/gpu_numba.py tests/python/jax/gpu_jax.py; do
     [ -e "$build/python/symm/_core.abi3.so" ] || continue
     check "$(basename "$what" .py)" 120 env PYTHONPATH="$root/$build/python" \
-        SYMM_OVERSUBSCRIBE=$((gpus == 1)) "$bin/symmrun" -n 2 -- python3 "$what"
+        "$bin/symmrun" -n 2 -- python3 "$what"
 done
 if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
     for what in tests/python/torch/gpu_{against_nccl,backend,capture,engines,norm}.py \
         tests/python/torch/gpu_symmetric_memory.py \
         tests/python/torch/plan_program.py symm/python/examples/llama_decode.py; do
+        case $what in *nccl*) [ "$gpus" -gt 1 ] || continue ;; esac
         check "torch_$(basename "$what" .py)" 400 env -u SYMM_ENGINE \
-            PYTHONPATH="$root/$build/python" SYMM_OVERSUBSCRIBE=$((gpus == 1)) \
+            PYTHONPATH="$root/$build/python" \
             torchrun --standalone --nproc-per-node 2 "$what" # sends need an engine
     done
     [ -z "${SYMM_TORCH_SUITE-}" ] ||
@@ -204,15 +240,15 @@ if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev
     check inductor_lowering 230 env PYTHONPATH="$root/$build/python" \
         python3 bench/inductor_lowering.py
     check torch_llama_compiled 300 env PYTHONPATH="$root/$build/python" \
-        SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
+        torchrun --standalone --nproc-per-node 2 \
         symm/python/examples/llama_decode.py --compile
     check torch_fused_norm 400 env PYTHONPATH="$root/$build/python" \
-        SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone --nproc-per-node 2 \
+        torchrun --standalone --nproc-per-node 2 \
         symm/python/examples/fused_norm.py compile
     if [ -e "$build/lib/libsymm_device.bc" ] && python3 -c 'import triton' 2>/dev/null; then
         for what in symm/python/examples/{triton_all_reduce.py,triton_fused_gelu.py}; do
             check "$(basename "$what" .py)" 180 env PYTHONPATH="$root/$build/python" \
-                SYMM_OVERSUBSCRIBE=$((gpus == 1)) torchrun --standalone \
+                torchrun --standalone \
                 --nproc-per-node 2 "$what"
         done
     fi

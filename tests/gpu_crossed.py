@@ -6,7 +6,8 @@ rank queues the same lists of collectives, one list for each stream, but the str
 order: 2, 3 and 6 streams, 1 and 2 teams, 4 calls in a row with a kernel of the program after
 each, and among them an all_reduce of NCCL on one more stream. All calls must end, with the
 right sums. CROSSED_ROUNDS (6), CROSSED_SEED (1) and CROSSED_SECONDS (160, in total) change the
-length. Exit status 77 without PyTorch or with one GPU.
+length. Exit status 77 without PyTorch or with one GPU. With SYMM_OVERSUBSCRIBE=1 ranks share GPUs,
+and a product of matrices takes NCCL's place, which refuses to share one.
 """
 
 import ctypes
@@ -106,6 +107,17 @@ def wanted(kind, world, stream):
     return each[:1] if kind == "broadcast" else each
 
 
+def other_work(side, array, group):
+    """Sums of the array by NCCL on a stream of their own; without a group, what takes their place."""
+    with torch.cuda.stream(side):
+        if group:
+            dist.all_reduce(array, group=group)
+        else:
+            square = array.view(2048, -1)
+            torch.mm(square, square.T)
+            array.fill_(float(dist.get_world_size()))
+
+
 class Case:
     """The memory of some teams and streams."""
 
@@ -153,8 +165,7 @@ class Case:
         dist.barrier(group=self.group)
         for k in turns:
             if k < 0:
-                with torch.cuda.stream(side):
-                    dist.all_reduce(nccl, group=self.nccl)
+                other_work(side, nccl, self.nccl)
                 continue
             team, kind, count = lists[k][done[k]]
             done[k] += 1
@@ -190,17 +201,18 @@ class Case:
 
 
 def main():
-    if torch.cuda.device_count() < 2 or int(os.environ["WORLD_SIZE"]) < 2:
+    devices, shared = torch.cuda.device_count(), os.environ.get("SYMM_OVERSUBSCRIBE") == "1"
+    if (devices < 2 and not shared) or int(os.environ["WORLD_SIZE"]) < 2:
         sys.exit(77)
     signal.alarm(int(os.environ.get("CROSSED_SECONDS", "160")))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % devices)
     dist.init_process_group("gloo")
-    Case.group, Case.nccl = dist.group.WORLD, dist.new_group(backend="nccl")
+    Case.group = dist.group.WORLD
+    Case.nccl = None if shared else dist.new_group(backend="nccl")
     symm = Symm(os.environ["SYMM_LIBRARY"])
     side, nccl = torch.cuda.Stream(), torch.ones(8 << 20, device="cuda")
-    with torch.cuda.stream(side):  # makes NCCL's communicator, which waits for the device
-        dist.all_reduce(nccl, group=Case.nccl)
+    other_work(side, nccl, Case.nccl)  # makes NCCL's communicator, which waits for the device
     seed = int(os.environ.get("CROSSED_SEED", "1"))
     for teams, streams in ((1, 2), (2, 2), (1, 3), (2, 3), (1, 6), (2, 6)):
         case = Case(symm, rank, world, teams, streams)

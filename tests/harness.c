@@ -549,9 +549,17 @@ static int run_processes(const struct harness *h)
     return collect(h, pids, start);
 }
 
+int harness_most_threads = HARNESS_MAX_RANKS;
+
 int harness_run(const struct harness *h)
 {
-    int failed = h->mode == HARNESS_THREADS ? run_threads(h) : run_processes(h);
+    int failed;
+
+    if (h->mode == HARNESS_THREADS && h->ranks > harness_most_threads) {
+        fprintf(stderr, "harness: no GPUs for %d threads\n", h->ranks);
+        return 0;
+    }
+    failed = h->mode == HARNESS_THREADS ? run_threads(h) : run_processes(h);
     if (failed != 0)
         fprintf(stderr, "harness: failed with %d %s\n", h->ranks,
                 h->mode == HARNESS_THREADS ? "threads" : "processes");

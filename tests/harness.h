@@ -73,6 +73,9 @@ void harness_pace_step(struct harness_pace *pace);
 
 enum harness_mode { HARNESS_PROCESSES, HARNESS_THREADS };
 
+/* Runs of more ranks as threads are left out: threads cannot share a GPU. */
+extern int harness_most_threads;
+
 typedef int (*harness_body)(symm_ctx *ctx, void *arg);
 
 /* Zero in any field but ranks and body means the default. */
