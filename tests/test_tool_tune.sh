@@ -119,6 +119,10 @@ if [ -e "$build/lib/libfake_cuda.so" ]; then
     SYMM_COSTS=$work/gpu.json expect 0 "regret on GPUs" all_reduce --regret --backend cuda \
         --ranks 2 -d bfloat16 -b 24 -e 24 -G 2
     [ "$(grep -c '^ *2  all_reduce' "$work/out")" = 2 ] || fail "regret on GPUs: not two rows"
+    SYMM_OVERSUBSCRIBE=1 FAKE_CUDA_DEVICES=1 expect 0 "ranks on one GPU" all_reduce \
+        --backend cuda --ranks 2 -b 16 -e 16 -n 2 -w 0
+    [ "$(grep -c '^#  Rank .* device  0 \[cuda\]' "$work/out")" = 2 ] ||
+        { fail "not both ranks are on device 0"; cat "$work/out"; }
     unset SYMM_CUDA_LIBRARY SYMM_KERNELS SYMM_ENGINE
 fi
 

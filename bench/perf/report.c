@@ -21,14 +21,14 @@ extern char **environ;
 /* ---- The ranks ------------------------------------------------------------------- */
 
 struct device_record { /* gathered as bytes */
-    int32_t pid, local_rank;
+    int32_t pid, device;
     char host[64], where[96];
 };
 
 static json_t *device_json(int rank, const struct device_record *record)
 {
     return json_pack("{s:i,s:i,s:s,s:i,s:s,s:s}", "rank", rank, "pid", (int)record->pid,
-                     "hostname", record->host, "device", (int)record->local_rank,
+                     "hostname", record->host, "device", (int)record->device,
                      "device_hex", "host", "device_info", record->where);
 }
 
@@ -46,7 +46,7 @@ static void print_devices(struct perf_report *report, const struct perf_job *job
         records[r].host[sizeof records[r].host - 1] = 0;
         records[r].where[sizeof records[r].where - 1] = 0;
         printf("#  Rank %2d Group %2d Pid %6d on %10s device %2d [%s] %s\n", r, 0,
-               (int)records[r].pid, records[r].host, (int)records[r].local_rank,
+               (int)records[r].pid, records[r].host, (int)records[r].device,
                job->info.backend, records[r].where[0] ? records[r].where : "not bound");
         if (report->devices)
             json_array_append_new(report->devices, device_json(r, &records[r]));
@@ -56,8 +56,7 @@ static void print_devices(struct perf_report *report, const struct perf_job *job
 int perf_report_open(struct perf_report *report, const struct perf_job *job,
                      const struct perf_options *options)
 {
-    struct device_record mine = {.pid = (int32_t)getpid(),
-                                 .local_rank = job->local_rank};
+    struct device_record mine = {.pid = (int32_t)getpid(), .device = job->info.device};
     struct device_record *all = calloc((size_t)job->size, sizeof *all);
     time_t now = time(NULL);
     struct tm local;
@@ -66,6 +65,8 @@ int perf_report_open(struct perf_report *report, const struct perf_job *job,
     *report = (struct perf_report){.options = options, .prints = job->rank == 0};
     if (!all)
         return perf_job_no_memory(job);
+    if (mine.device < 0) /* the host backend has none */
+        mine.device = job->local_rank;
     strftime(report->start_time, sizeof report->start_time, "%Y-%m-%d %H:%M:%S",
              localtime_r(&now, &local));
     if (options->json) {
