@@ -150,6 +150,36 @@ static int captured(symm_ctx *ctx, void *arg)
     return stage_close(&s);
 }
 
+/* In a capture events put calls of other streams in front of a call. */
+static int forked(symm_ctx *ctx, void *arg)
+{
+    void **on, *graph = NULL;
+    bool fork, join;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, 3));
+    on = s.r.streams;
+    CHECK_OK(perf_gpu_capture(s.r.gpu, on[0]));
+    CHECK_OK(perf_gpu_order(s.r.gpu, on[0], on[1]));
+    CHECK_OK(await(&s, on[1], 0));
+    CHECK_OK(sum(&s, on[0], COUNT));
+    CHECK_OK(sum(&s, on[0], COUNT));
+    CHECK(depends(&s)); /* its own stream's call is in front */
+    CHECK_OK(await(&s, on[1], 1));
+    CHECK_OK(perf_gpu_order(s.r.gpu, on[1], on[2]));
+    CHECK_OK(sum(&s, on[2], COUNT));
+    fork = depends(&s);
+    CHECK_OK(await(&s, on[2], 2));
+    CHECK_OK(perf_gpu_order(s.r.gpu, on[2], on[0]));
+    CHECK_OK(sum(&s, on[0], COUNT));
+    join = depends(&s);
+    CHECK_OK(perf_gpu_captured(s.r.gpu, on[0], &graph));
+    CHECK(!fork);
+    CHECK(!join);
+    perf_gpu_graph_free(s.r.gpu, graph);
+    return stage_close(&s);
+}
+
 /* ---- Room ----------------------------------------------------------------------------- */
 
 /* Rank 0: each of the streams waits for a signal, then puts. Then a call on one more stream. */
@@ -306,6 +336,7 @@ static void test_captured(void **state)
     (void)state;
     setenv("FAKE_CUDA_PROCESSORS", "16", 1);
     assert_int_equal(run(captured, SECONDS), 0);
+    assert_int_equal(run(forked, SECONDS), 0);
 }
 
 /* Puts behind waits leave room for the calls without which the signals are not raised. */

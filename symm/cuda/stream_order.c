@@ -28,24 +28,26 @@ static symm_team *own_of(symm_team *team)
                                                           : team;
 }
 
-/* The number by which the stream's calls are ordered; 0: its calls follow no others. */
+/* The number by which the stream's calls are ordered; 0: its calls follow no others.
+ * *in: the capture's number; 0: the stream is not captured. */
 static symm_status order_id(symm_team *team, const struct symm_team_channel *channel,
-                            void *stream, uint64_t *id)
+                            void *stream, uint64_t *id, uint64_t *in)
 {
     const struct symm_cuda_driver *driver = team->ctx->launcher->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t number = 0;
 
+    *id = *in = 0;
     if (channel && channel->stream_id != 0 && !channel->captured) {
         *id = channel->stream_id;
         return SYMM_OK;
     }
-    *id = 0;
     if (stream && driver->cuStreamGetCaptureInfo &&
         driver->cuStreamGetCaptureInfo((CUstream)stream, &capture, &number, NULL, NULL,
                                        NULL, NULL) == CUDA_SUCCESS &&
         capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-        *id = symm__cuda_mix(CAPTURE(number), (uintptr_t)stream);
+        *in = CAPTURE(number);
+        *id = symm__cuda_mix(*in, (uintptr_t)stream);
         return SYMM_OK;
     }
     return symm__cuda_stream_id(team->ctx, stream, id);
@@ -65,6 +67,17 @@ static struct symm_cuda_team *team_of(struct symm_cuda_launcher *launcher,
     return cuda;
 }
 
+/* What is in front of the stream's next kernel. In a capture it is known only if the latest call was on
+ * this stream: else events may have put kernels of the capture's other streams there. With the lock. */
+static enum symm_cuda_front front_of(const struct symm_cuda_follow *follow)
+{
+    if (follow->capture != 0 &&
+        symm__cuda_map_value(&follow->launcher->last, follow->capture) !=
+            (uintptr_t)follow->stream)
+        return SYMM_CUDA_FRONT_UNKNOWN;
+    return (enum symm_cuda_front)(follow->last & FRONT);
+}
+
 symm_status symm__cuda_follow_begin(symm_team *team,
                                     const struct symm_team_channel *channel,
                                     void *stream, uint32_t mark,
@@ -75,16 +88,16 @@ symm_status symm__cuda_follow_begin(symm_team *team,
     struct symm_cuda_team *const own = own_of(team)->cuda, *other = NULL;
     symm_status status;
 
-    *follow =
-        (struct symm_cuda_follow){.launcher = launcher, .mark = mark_of(own, mark)};
+    *follow = (struct symm_cuda_follow){
+        .launcher = launcher, .mark = mark_of(own, mark), .stream = stream};
     args->flags &= SYMM_CUDA_BEFORE - 1;
-    status = order_id(team, channel, stream, &follow->id);
+    status = order_id(team, channel, stream, &follow->id, &follow->capture);
     if (status != SYMM_OK || follow->id == 0)
         return status;
     pthread_mutex_lock(&launcher->order);
     follow->last = symm__cuda_map_value(&launcher->last, follow->id);
-    follow->front = (enum symm_cuda_front)(follow->last & FRONT);
-    if (follow->last == 0 && !symm__cuda_map_reserve(&launcher->last, 1))
+    follow->front = front_of(follow);
+    if (follow->last == 0 && !symm__cuda_map_reserve(&launcher->last, 2))
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's last call");
     if (follow->last - mark_of(own, 0) >= sizeof(own->state->failed) &&
         follow->last != 0)
@@ -109,9 +122,12 @@ void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
     struct symm_cuda_launcher *launcher = follow->launcher;
     const uint64_t last = follow->mark | follow->front;
 
-    if (launched && follow->id != 0 && follow->last != last) {
+    if (launched && follow->id != 0 && (follow->last != last || follow->capture)) {
         pthread_mutex_lock(&launcher->order);
         symm__cuda_map_set(&launcher->last, follow->id, last);
+        if (follow->capture)
+            symm__cuda_map_set(&launcher->last, follow->capture,
+                               (uintptr_t)follow->stream);
         pthread_mutex_unlock(&launcher->order);
     }
     if (follow->before) /* release: pairs with the acquire in follow_forget */

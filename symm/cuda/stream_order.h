@@ -11,7 +11,8 @@
  * not passed on: an API call reports it, and the stream serves other teams.
  *
  * Calls of one stream are ordered by their caller. Streams are known by their ids; in a
- * capture by the capture's id, so calls of one graph follow each other and no others.
+ * capture by the capture's id and the stream, so calls of one stream in a graph follow each other
+ * and no others. Under a capture's own id the map has the stream of the capture's latest call.
  * A call between begin and end keeps the other team's state allocated.
  *
  * Cost: a lock and a table look-up for each call; a call that follows another team's reads
@@ -27,13 +28,16 @@
 enum symm_cuda_front {
     SYMM_CUDA_FRONT_ENDS, /* when that one no longer waits for a peer, or there is none */
     SYMM_CUDA_FRONT_EARLY, /* SYMM_CUDA_EARLY: at once */
-    SYMM_CUDA_FRONT_RELAYS /* SYMM_CUDA_RELAY: while the early one in front of it may wait */
+    SYMM_CUDA_FRONT_RELAYS, /* SYMM_CUDA_RELAY: while the early one in front of it may wait */
+    SYMM_CUDA_FRONT_UNKNOWN /* maybe at once */
 };
 
 struct symm_cuda_follow {
     struct symm_cuda_launcher *launcher;
     struct symm_cuda_team *before; /* the other team; NULL: none */
-    uint64_t id;                   /* of the stream */
+    void *stream;
+    uint64_t id;      /* of the stream */
+    uint64_t capture; /* number of the capture that the stream is in; 0: none */
     uint64_t mark,
         last; /* of this call, and of the stream's last one: see stream_order.c */
     enum symm_cuda_front front; /* symm__cuda_start replaces it */
