@@ -5,8 +5,8 @@
  * ctest: cost 8
  * ctest: load 2
  *
- * A rank that never calls, is killed while others wait in a kernel, makes another call, or
- * finalizes; the survivors' new team. Time bounds suit a busy machine, but are far below the
+ * A rank that never calls, is killed while others wait in a kernel, makes another call, queues
+ * only a part of its call, or finalizes; the survivors' new team. Time bounds suit a busy machine, but are far below the
  * timeouts that would hide a missing diagnosis.
  */
 #include "device.h"
@@ -20,8 +20,13 @@
 
 #include <cmocka.h>
 
+#include "driver.h"
+#include "symm/norm.h"
+
 #define DEADLINE HARNESS_AMPLE /* what a failure must not take */
 #define COUNT    ((size_t)1000)
+#define ROWS     ((size_t)8)
+#define HIDDEN   ((size_t)256)
 
 enum change { NEVER, KILLED, SITE, COUNT_OTHER, DTYPE, OP, FINALIZED, CHANGES };
 
@@ -253,11 +258,92 @@ static void test_finalized(void **state)
     play(FINALIZED);
 }
 
+/* ---- Calls of which a part is queued ---------------------------------------------------- */
+
+enum part { HANDLE, SIGNAL, TOKEN, NORM, PARTS };
+
+static symm_status call_part(struct stage *s, symm_team *team, enum part part)
+{
+    const symm_norm norm = {.size = sizeof(norm),
+                            .rows = ROWS,
+                            .hidden = HIDDEN,
+                            .dtype = SYMM_FLOAT32,
+                            .eps = 1e-5f,
+                            .in = s->in.device,
+                            .norm_out = s->out.device};
+    symm_work *work = NULL;
+    symm_status status;
+
+    s->call.algorithm = part == TOKEN ? "copy_engine" : part == NORM ? "ll_push" : NULL;
+    if (part == HANDLE)
+        status = reduce(s, team, COUNT, SYMM_FLOAT32, SYMM_SUM, &work);
+    else if (part == NORM)
+        status = symm_all_reduce_norm(team, &norm, &s->call, NULL);
+    else
+        status =
+            symm_signal(team, 1 - s->rank, 3, &s->call, part == SIGNAL ? &work : NULL);
+    symm_work_release(work);
+    return status;
+}
+
+/* On rank 1 a call of the driver fails in the middle of the call, which cannot be made again then:
+ * the team has failed, on both ranks. */
+static int in_part(struct stage *s, const struct driver *d, enum part part)
+{
+    static const char *const fails[PARTS] = {"cuEventRecord", "cuEventRecord",
+                                             "cuStreamWriteValue", "cuLaunchKernelEx"};
+    const double begin = harness_now();
+    symm_status status;
+    symm_team *team;
+
+    s->call.algorithm = NULL;
+    CHECK_OK(symm_team_split(s->team, 0, 0, &team));
+    CHECK_OK(symm_barrier(team, &s->call, NULL)); /* functions are loaded */
+    if (s->rank == 1)
+        d->fail_named(fails[part], part == NORM || part == TOKEN ? 2 : 1,
+                      CUDA_ERROR_UNKNOWN);
+    status = call_part(s, team, part);
+    d->fail_named(NULL, 0, CUDA_SUCCESS);
+    CHECK(s->rank == 0 || status != SYMM_OK);
+    while (status == SYMM_OK && harness_now() - begin < DEADLINE) {
+        harness_sleep(0.005);
+        status = symm_signal(team, 1 - s->rank, 9, NULL, NULL);
+    }
+    CHECK_STATUS(status, SYMM_ERR_ABORTED);
+    CHECK_ERROR("rank 1 has queued only a part of ");
+    CHECK_ERROR(" at site 'layer', and cannot make it again: cu");
+    symm_team_destroy(team);
+    return 0;
+}
+
+static int parts(symm_ctx *ctx, void *arg)
+{
+    struct driver d;
+    struct stage s;
+
+    (void)arg;
+    CHECK_ZERO(driver_load(&d));
+    CHECK_ZERO(stage_open(&s, ctx, true));
+    for (int part = 0; part < PARTS; part++)
+        CHECK_ZERO(in_part(&s, &d, part));
+    stage_close(&s);
+    return 0;
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    if (device_real())
+        skip();
+    assert_int_equal(harness_run(&(struct harness){.ranks = 2, .body = parts}), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest processes[] = {
         cmocka_unit_test(test_never), cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_finalized)};
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_finalized),
+        cmocka_unit_test(test_parts)};
     const struct CMUnitTest threads[] = {cmocka_unit_test(test_never),
                                          cmocka_unit_test(test_mismatch),
                                          cmocka_unit_test(test_finalized)};

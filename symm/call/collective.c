@@ -221,11 +221,17 @@ static bool rest_of_norm(const struct symm_prepared_call *entry)
     return entry->args.norm.rows > 0 && entry->part == 0;
 }
 
-/* A call with the barriers and fills of its plan around it, and the rest of an all_reduce_norm;
- * *work is complete after the last of these launches. */
-static symm_status launch_around(struct symm_team_channel *channel,
-                                 const struct symm_prepared_call *entry, double timeout,
-                                 symm_work **work)
+static symm_status counted(symm_status status, int *queued)
+{
+    *queued += status == SYMM_OK;
+    return status;
+}
+
+/* Launches the call with the barriers and fills of its plan around it, and the rest of an
+ * all_reduce_norm. *queued: how many of these launches were made. */
+static symm_status launch_parts(struct symm_team_channel *channel,
+                                const struct symm_prepared_call *entry, double timeout,
+                                int *queued)
 {
     const struct symm_device_ops *device = channel->team->device_ops;
     const struct symm_plan_site *planned = entry->planned;
@@ -234,18 +240,36 @@ static symm_status launch_around(struct symm_team_channel *channel,
     void *at;
 
     if (entry->extra & SYMM_BARRIER_ENTRY)
-        status = launch_barrier(channel, timeout);
+        status = counted(launch_barrier(channel, timeout), queued);
     if (status == SYMM_OK && !entry->left_out)
-        status = launch_entry(channel, entry, timeout, NULL);
+        status = counted(launch_entry(channel, entry, timeout, NULL), queued);
     if (status == SYMM_OK && rest_of_norm(entry))
-        status = device->norm_rest(channel, entry);
+        status = counted(device->norm_rest(channel, entry), queued);
     if (status == SYMM_OK && entry->extra & SYMM_BARRIER_EXIT)
-        status = launch_barrier(channel, timeout);
+        status = counted(launch_barrier(channel, timeout), queued);
     for (int i = 0;
          status == SYMM_OK && planned && symm__plan_freed(planned, i, &at, &bytes); i++)
         status = device->fill(channel->team->ctx, channel->stream, at, SYMM_PLAN_FREED,
                               bytes);
-    return status == SYMM_OK && work ? device->handle(channel, work) : status;
+    return status;
+}
+
+/* *work is complete after the last launch. */
+static symm_status launch_around(struct symm_team_channel *channel,
+                                 const struct symm_prepared_call *entry, double timeout,
+                                 symm_work **work)
+{
+    symm_team *team = channel->team;
+    int queued = 0;
+    symm_status status = launch_parts(channel, entry, timeout, &queued);
+
+    if (status == SYMM_OK && work)
+        status = team->device_ops->handle(channel, work);
+    if (status != SYMM_OK && queued > 0 && !channel->captured && !team->far)
+        return symm__team_fail_queued(
+            team, symm__kind_name((enum symm_kind)entry->args.site.kind),
+            entry->args.site.name);
+    return status;
 }
 
 static symm_status launch_device(struct symm_team_channel *channel,

@@ -111,6 +111,17 @@ symm_status symm__team_fail(symm_team *team, symm_status status, const char *for
     return team_mark(team, status, text);
 }
 
+symm_status symm__team_fail_queued(symm_team *team, const char *what, const char *site)
+{
+    char cause[SYMM_ERROR_BYTES], at[SYMM_SITE_NAME_BYTES + 8];
+
+    snprintf(cause, sizeof(cause), "%s", symm_last_error());
+    return symm__team_fail(
+        team, SYMM_ERR_ABORTED,
+        "rank %d has queued only a part of %s at %s, and cannot make it again: %s",
+        team->ctx->rank, what, symm__site_name_text(site, at, sizeof(at)), cause);
+}
+
 symm_status symm_team_abort(symm_team *team, const char *why)
 {
     symm_status status = symm__team_check(team);

@@ -15,6 +15,9 @@
 /* Marks the team failed for this rank and reports it to its members; returns status. */
 symm_status symm__team_fail(symm_team *team, symm_status status, const char *format,
                             ...) __attribute__((format(printf, 3, 4)));
+/* Fails the team because a part of the call is queued, and the rest cannot be: members count a call
+ * that this rank cannot make again. The thread's error says why. */
+symm_status symm__team_fail_queued(symm_team *team, const char *what, const char *site);
 /* The failure of a failed team, as this thread's error. */
 symm_status symm__team_failed(const symm_team *team);
 /* Has this member reported a failure of this team? Then it is this rank's too. */

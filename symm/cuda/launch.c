@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/failure.h"
 #include "cuda/budget.h"
 #include "cuda/channel.h"
 #include "cuda/error_teams.h"
@@ -439,14 +440,14 @@ static symm_status take_blocks(struct symm_team_channel *channel,
 
 static symm_status launch_entry(struct symm_team_channel *channel,
                                 struct symm_cuda_entry *entry, enum symm_kind kind,
-                                symm_work **handle)
+                                const char *site, symm_work **handle)
 {
     const struct symm_cuda_shape shape = {entry->blocks, entry->threads, entry->cluster,
                                           entry->each};
     const uint32_t sequence = channel->sequence, blocks = channel->blocks;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
-    symm_status status;
+    symm_status status, end;
 
     entry->args.result = NULL;
     entry->args.sequence =
@@ -469,7 +470,12 @@ static symm_status launch_entry(struct symm_team_channel *channel,
         channel->sequence = sequence;
         channel->blocks = blocks;
     }
-    return work ? symm__cuda_work_end(work, status, handle) : status;
+    if (!work)
+        return status;
+    end = symm__cuda_work_end(work, status, handle);
+    if (status == SYMM_OK && end != SYMM_OK && !channel->captured)
+        end = symm__team_fail_queued(channel->team, symm__kind_name(kind), site);
+    return end;
 }
 
 /* Launches a fused all_reduce_norm in parts. If one fails, so do the later ones, and with them
@@ -488,7 +494,10 @@ static symm_status launch_parts(struct symm_team_channel *channel,
             symm__cuda_norm_part(&prepared->args, first, left < part ? left : part,
                                  &entry->args);
         status = launch_entry(channel, entry, SYMM_KIND_ALL_REDUCE_NORM,
-                              left <= part ? handle : NULL);
+                              prepared->args.site.name, left <= part ? handle : NULL);
+        if (status != SYMM_OK && first > 0 && !channel->captured)
+            status = symm__team_fail_queued(channel->team, "all_reduce_norm",
+                                            prepared->args.site.name);
     }
     return status;
 }
@@ -503,10 +512,11 @@ symm_status symm__cuda_launch(struct symm_team_channel *channel,
     entry->args.team.timeout = symm__nanoseconds(timeout);
     entry->args.limit = limit_of(channel->team->ctx, timeout);
     if (status == SYMM_OK)
-        status = prepared->part > 0
-                     ? launch_parts(channel, prepared, entry, handle)
-                     : launch_entry(channel, entry,
-                                    (enum symm_kind)prepared->args.site.kind, handle);
+        status =
+            prepared->part > 0
+                ? launch_parts(channel, prepared, entry, handle)
+                : launch_entry(channel, entry, (enum symm_kind)prepared->args.site.kind,
+                               prepared->args.site.name, handle);
     if (__builtin_expect(status != SYMM_OK, 0))
         symm__cuda_budget_return(channel, entry->wish);
     return status;

@@ -23,6 +23,7 @@
  */
 #include <string.h>
 
+#include "core/failure.h"
 #include "cuda/channel.h"
 #include "cuda/launcher.h"
 #include "cuda/stream_order.h"
@@ -140,10 +141,11 @@ static unsigned wait_flags(const struct symm_cuda_launcher *launcher)
     return CU_STREAM_WAIT_VALUE_EQ | (launcher->flush ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
 }
 
-/* Waits until this rank's word is 1 and sets it to 0. `at`: as the device has it. */
+/* Waits until this rank's word is 1 and sets it to 0. `at`: as the device has it. *queued: the wait
+ * is. */
 static symm_status take_word(struct symm_cuda_launcher *launcher,
                              const struct symm_transfer *t, CUstream stream,
-                             uint32_t *word, const uint32_t *at)
+                             uint32_t *word, const uint32_t *at, bool *queued)
 {
     struct symm_cuda_wait about = {.team = t->team,
                                    .word = word,
@@ -164,6 +166,7 @@ static symm_status take_word(struct symm_cuda_launcher *launcher,
                                 (stream, device_address(at), 1, wait_flags(launcher)),
                                 "%s with signal %d of rank %d by copy engine", t->what,
                                 t->signal, t->team->world_rank[t->peer]);
+    *queued = status == SYMM_OK;
     status = symm__cuda_wait_end(launcher, stream, wait, status);
     if (status == SYMM_OK)
         status = copy_abort(launcher, t->team->cuda, stream);
@@ -177,8 +180,9 @@ static uint32_t *word_of(struct symm_cuda_words *words, int peer, int signal,
     return token ? &words->token[peer][signal] : &words->room[peer][signal];
 }
 
-/* In a scope. */
-static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
+/* In a scope. *queued: a part that cannot be repeated is, also on error. */
+static symm_status by_engine(const struct symm_transfer *t, CUstream stream,
+                             bool *queued)
 {
     struct symm_cuda_launcher *launcher = t->team->ctx->launcher;
     const int own_place = t->team->local_rank;
@@ -198,7 +202,7 @@ static symm_status by_engine(const struct symm_transfer *t, CUstream stream)
             "kernel signals then",
             t->what, t->team->cuda->tokens_lost);
     status = take_word(launcher, t, stream, word_of(own, peer, t->signal, t->waits),
-                       word_of(own_at, peer, t->signal, t->waits));
+                       word_of(own_at, peer, t->signal, t->waits), queued);
     if (status == SYMM_OK && !t->waits)
         status = copy(launcher, t, stream);
     if (status == SYMM_OK)
@@ -230,7 +234,7 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
     uint32_t *result = NULL;
-    bool engine = false;
+    bool engine = false, queued = false;
     symm_status status = wants_engine(t, &engine);
 
     if (status == SYMM_OK && handle)
@@ -245,16 +249,21 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
     __atomic_store_n(&t->team->cuda->used, 1, __ATOMIC_RELAXED);
     if (!engine) {
         status = by_kernel(t, (CUstream)stream, result, captured);
+        queued = status == SYMM_OK && t->signal >= 0;
     } else {
         status = symm__cuda_follow_relay(t->team, stream, &follow);
         *captured = follow.captured;
         if (status == SYMM_OK)
             status = symm__cuda_enter(launcher->backend, &scope);
         if (status == SYMM_OK) {
-            status = by_engine(t, (CUstream)stream);
+            status = by_engine(t, (CUstream)stream, &queued);
             symm__cuda_leave(&scope);
         }
         symm__cuda_follow_end(&follow, status == SYMM_OK);
     }
-    return work ? symm__cuda_work_end(work, status, handle) : status;
+    if (work)
+        status = symm__cuda_work_end(work, status, handle);
+    if (status != SYMM_OK && queued && !*captured)
+        status = symm__team_fail_queued(t->team, t->what, t->site);
+    return status;
 }
