@@ -525,6 +525,9 @@ static int body_forked(symm_ctx *ctx, void *arg)
     CHECK(child >= 0);
     if (child == 0) {
         bool good = symm_rendezvous(symm_team_world(ctx)) == SYMM_ERR_FORKED;
+        void *memory;
+        good = good && symm_mem_alloc("cuda", 0, MIB, &memory) != SYMM_OK &&
+               strstr(symm_last_error(), "in a child that was forked after its parent");
         symm_finalize(ctx);
         _exit(good ? 0 : 1);
     }

@@ -108,6 +108,15 @@ static bool fill(const struct getter *get, const char *library)
     return true;
 }
 
+/* The driver starts once, in the process that uses it. */
+static const char *forked(CUresult result)
+{
+    return result == CUDA_ERROR_NOT_INITIALIZED
+               ? "; CUDA does not work in a child that was forked after its parent had "
+                 "begun to use it: start the process by exec, or fork earlier"
+               : "";
+}
+
 static void start(const char *library)
 {
     const char *function = "cuInit";
@@ -123,6 +132,9 @@ static void start(const char *library)
              "there is no CUDA device: %s found none; look at nvidia-smi and at "
              "CUDA_VISIBLE_DEVICES, or set SYMM_BACKEND=host",
              library);
+    else if (result == CUDA_ERROR_NOT_INITIALIZED)
+        fail(SYMM_ERR_UNSUPPORTED, "the CUDA driver %s does not start: %s failed%s",
+             library, function, forked(result));
     else if (result != CUDA_SUCCESS)
         fail(SYMM_ERR_UNSUPPORTED,
              "the CUDA driver %s does not start: %s failed with %s; does "
@@ -196,6 +208,6 @@ symm_status symm__cuda_check(const struct symm_cuda_driver *driver, CUresult res
         name = "an unknown error";
     if (driver->cuGetErrorString(result, &text) != CUDA_SUCCESS || !text)
         text = "no text";
-    return symm__fail(status_of(result), "%s failed with %s (%d, %s): %s", function,
-                      name, (int)result, text, what);
+    return symm__fail(status_of(result), "%s failed with %s (%d, %s): %s%s", function,
+                      name, (int)result, text, what, forked(result));
 }
