@@ -286,7 +286,7 @@ static int body_mem(symm_ctx *ctx, void *arg)
     CHECK(count_opened(ctx) == 0);
     CHECK_OK(symm_mem_free(memory));
     CHECK_STATUS(symm_mem_free(memory), SYMM_ERR_NOT_FOUND);
-    CHECK(symm_mem_alloc("cuda", 99, MIB, &memory) != SYMM_OK);
+    CHECK_STATUS(symm_mem_alloc("cuda", 99, MIB, &memory), SYMM_ERR_INVALID);
     return 0;
 }
 
@@ -320,7 +320,7 @@ static int body_refused(symm_ctx *ctx, void *arg)
     CHECK_STATUS(symm_buffer_register(team, memory, MIB + 1, &buffer),
                  SYMM_ERR_INVALID);
     CHECK_ERROR("leave their allocation");
-    CHECK(symm_buffer_register(team, &buffer, 8, &buffer) != SYMM_OK);
+    CHECK_STATUS(symm_buffer_register(team, &buffer, 8, &buffer), SYMM_ERR_INVALID);
     CHECK_ERROR("no memory that CUDA knows");
     /* Ranks that differ are told, and may correct it. */
     CHECK_OK(

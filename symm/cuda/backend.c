@@ -232,11 +232,18 @@ static symm_status cuda_mem_alloc(int device, size_t bytes, struct symm_mem *mem
 {
     const struct symm_cuda_driver *d;
     struct symm_backend *b = NULL;
-    int ordinal = device;
+    int ordinal = device, count = 0;
     symm_status status = symm__cuda_driver(&d);
 
     if (status == SYMM_OK && device < 0)
         status = choose_device(d, 0, &ordinal);
+    else if (status == SYMM_OK)
+        status = symm__cuda_count(&count);
+    if (status == SYMM_OK && device >= 0 && device >= count)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_mem_alloc: device %d; the CUDA driver shows %d, from 0 "
+                          "on (CUDA_VISIBLE_DEVICES)",
+                          device, count);
     if (status == SYMM_OK)
         status = open_with(ordinal, open_memory, &b);
     if (status != SYMM_OK)

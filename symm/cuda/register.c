@@ -29,12 +29,17 @@ static symm_status check_place(struct symm_backend *b, CUdeviceptr ptr)
 {
     unsigned type = 0;
     int ordinal = -1;
-    symm_status status =
-        SYMM_CUDA_CALL(b->driver, cuPointerGetAttribute,
-                       (&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr),
-                       "symm_buffer_register: %#llx is no memory that CUDA knows",
-                       (unsigned long long)ptr);
+    symm_status status;
+    CUresult result =
+        b->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
 
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        return symm__fail(SYMM_ERR_INVALID,
+                          "symm_buffer_register: %#llx is no memory that CUDA knows",
+                          (unsigned long long)ptr);
+    status = symm__cuda_check(b->driver, result, "cuPointerGetAttribute",
+                              "symm_buffer_register: the kind of memory at %#llx",
+                              (unsigned long long)ptr);
     if (status == SYMM_OK)
         status = SYMM_CUDA_CALL(b->driver, cuPointerGetAttribute,
                                 (&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ptr),
