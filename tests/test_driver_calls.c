@@ -381,6 +381,16 @@ static int check_explained(struct device_stage *s, const void *in, void *out)
     CHECK_MESSAGE(strstr(text, " hardware queues (CUDA_DEVICE_MAX_CONNECTIONS"), "%s",
                   text);
     CHECK_MESSAGE(strstr(text, "is waited for 25 s (SYMM_QUEUE_TIMEOUT)"), "%s", text);
+    CHECK_OK(symm_barrier(s->team, NULL, NULL));
+    text = symm_explain(s->team);
+    CHECK_MESSAGE(strstr(text, ", the default stream, 1 blocks of "), "%s", text);
+    CHECK_OK(symm_get(s->team, out, out, 8, s->rank, &call, NULL));
+    CHECK(strcmp(symm_explain(s->team), "a kernel copies from the peer's mapping") ==
+          0);
+    CHECK_OK(symm_signal(s->team, s->rank, 1, &call, NULL));
+    CHECK_OK(symm_signal_wait(s->team, s->rank, 1, &call, NULL));
+    CHECK_MESSAGE(strstr(symm_explain(s->team), "waits for the signal"), "%s",
+                  symm_explain(s->team));
     return 0;
 }
 

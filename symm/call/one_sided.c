@@ -150,6 +150,7 @@ static symm_status launch_device(struct transfer *t, const char *what, void *str
                                      .peer = t->peer,
                                      .signal = t->signal,
                                      .waits = t->waits,
+                                     .gets = t->gets,
                                      .tag = t->tag,
                                      .timeout = t->timeout,
                                      .algorithm = t->algorithm};

@@ -26,7 +26,7 @@ struct symm_transfer {
     const void *src;
     size_t bytes;
     int peer, signal; /* signal -1: none */
-    bool waits;
+    bool waits, gets;
     uint32_t tag; /* of the site's name; 0: not compared */
     double timeout;
     const char *algorithm; /* the caller's, NULL: the library chooses */

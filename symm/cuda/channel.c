@@ -27,6 +27,7 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     unsigned long long number = 0;
     CUresult result;
+    char name[48];
 
     *id = DEFAULT_STREAM;
     if (!stream)
@@ -51,8 +52,9 @@ symm_status symm__cuda_stream_id(symm_ctx *ctx, void *stream, uint64_t *id)
     }
     result = symm__cuda_on_stream(ctx->launcher, SYMM_CUDA_ID, stream, &number);
     *id = number + 1; /* 0: no stream */
-    return symm__cuda_check(driver, result, "cuStreamGetId", "stream %p of rank %d",
-                            stream, ctx->rank);
+    return symm__cuda_check(driver, result, "cuStreamGetId", "%s of rank %d",
+                            symm__cuda_stream_text(stream, name, sizeof(name)),
+                            ctx->rank);
 }
 
 /* ---- Graphs --------------------------------------------------------------------------- */

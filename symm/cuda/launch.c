@@ -395,6 +395,7 @@ symm_status symm__cuda_start(struct symm_cuda_follow *follow, CUfunction functio
                                        take_attributes(shape, depends, attributes)};
     struct symm_cuda_scope scope;
     CUresult result;
+    char at[48];
 
     args->cluster = shape.cluster;
     args->each = shape.each;
@@ -409,8 +410,9 @@ symm_status symm__cuda_start(struct symm_cuda_follow *follow, CUfunction functio
         symm__cuda_leave(&scope);
     }
     return symm__cuda_check(driver, result, "cuLaunchKernelEx",
-                            "launching %s with %u blocks of %u threads on stream %p",
-                            name, shape.blocks, shape.threads, (void *)stream);
+                            "launching %s with %u blocks of %u threads on %s", name,
+                            shape.blocks, shape.threads,
+                            symm__cuda_stream_text(stream, at, sizeof(at)));
 }
 
 static uint64_t limit_of(const symm_ctx *ctx, double timeout)
@@ -539,7 +541,7 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
     const char *little = "", *unset = ctx->backend->device.mps > 0
                                           ? " is not set, and MPS is used"
                                           : " is not set";
-    char grid[112] = "", cut[96] = "", wait[24] = "ever";
+    char grid[112] = "", cut[96] = "", wait[24] = "ever", stream[48];
 
     if (entry && entry->function && channel->last->algorithm != SYMM_ALGORITHM_ENGINE)
         snprintf(grid, sizeof(grid),
@@ -556,11 +558,12 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         snprintf(wait, sizeof(wait), "%g s", limit);
     snprintf(
         text, bytes,
-        "; channel %d%s, stream %p%s%s; %d hardware queues "
+        "; channel %d%s, %s%s%s; %d hardware queues "
         "(CUDA_DEVICE_MAX_CONNECTIONS%s); a peer that has queued the call is waited "
         "for %s (SYMM_QUEUE_TIMEOUT)",
-        channel->index + 1, little, channel->stream, grid, cut, queues,
-        set ? "" : unset, wait);
+        channel->index + 1, little,
+        symm__cuda_stream_text(channel->stream, stream, sizeof(stream)), grid, cut,
+        queues, set ? "" : unset, wait);
 }
 
 /* A handle of several launches has no result word: the team's state shows the result. */

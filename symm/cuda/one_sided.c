@@ -226,6 +226,29 @@ static symm_status wants_engine(const struct symm_transfer *t, bool *engine)
                       t->what, t->algorithm);
 }
 
+/* For symm_explain. */
+static const char *path_of(const struct symm_transfer *t, bool engine)
+{
+    if (t->waits)
+        return engine ? "by copy engine: the stream awaits the token that the peer's "
+                        "writes"
+                      : "a kernel waits for the signal in this rank's pad";
+    if (t->gets)
+        return engine ? "the copy engine reads from the peer's mapping"
+                      : "a kernel copies from the peer's mapping";
+    if (t->signal < 0)
+        return engine ? "the copy engine writes into the peer's mapping"
+                      : "a kernel copies into the peer's mapping";
+    if (t->bytes == 0)
+        return engine ? "by copy engine: the stream writes a token, once the last was "
+                        "taken"
+                      : "a kernel raises the signal in the peer's pad";
+    return engine
+               ? "the copy engine moves it, and the stream writes and awaits the "
+                 "tokens"
+               : "a kernel copies into the peer's mapping; a signal follows the data";
+}
+
 symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
                                 symm_work **handle, const char **path, bool *captured)
 {
@@ -241,10 +264,7 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
         status = symm__cuda_work_begin(t->team, stream, &work, engine ? NULL : &result);
     if (status != SYMM_OK)
         return status;
-    *path = engine
-                ? "the copy engine moves it, and the stream writes and awaits the "
-                  "tokens"
-                : "a kernel copies into the peer's mapping; a signal follows the data";
+    *path = path_of(t, engine);
     publish(t);
     __atomic_store_n(&t->team->cuda->used, 1, __ATOMIC_RELAXED);
     if (!engine) {

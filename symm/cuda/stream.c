@@ -137,8 +137,9 @@ symm_status symm__cuda_stream_synchronize(struct symm_backend *backend,
                             symm__cuda_stream_text(stream, name, sizeof(name)), rank,
                             seconds);
     else
-        status = symm__cuda_check(backend->driver, result, "cuStreamQuery",
-                                  "waiting for stream %p", (void *)stream);
+        status =
+            symm__cuda_check(backend->driver, result, "cuStreamQuery", "waiting for %s",
+                             symm__cuda_stream_text(stream, name, sizeof(name)));
     symm__cuda_leave(&scope);
     return status;
 }
@@ -157,6 +158,7 @@ symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *a
 {
     const struct symm_cuda_driver *driver = ctx->backend->driver;
     struct symm_cuda_scope scope;
+    char name[48];
     symm_status status = symm__cuda_stream_check(ctx, &stream);
 
     if (status == SYMM_OK)
@@ -164,7 +166,8 @@ symm_status symm__cuda_host_call(symm_ctx *ctx, void *stream, void (*fn)(void *a
     if (status != SYMM_OK)
         return status;
     status = SYMM_CUDA_CALL(driver, cuLaunchHostFunc, (cuda_stream(stream), fn, arg),
-                            "a function on stream %p", stream);
+                            "a function on %s",
+                            symm__cuda_stream_text(stream, name, sizeof(name)));
     symm__cuda_leave(&scope);
     return status;
 }
@@ -173,6 +176,7 @@ symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
                               size_t bytes)
 {
     struct symm_cuda_scope scope;
+    char name[48];
     symm_status status = symm__cuda_enter(ctx->backend, &scope);
 
     if (status != SYMM_OK)
@@ -180,7 +184,8 @@ symm_status symm__cuda_memset(symm_ctx *ctx, void *stream, void *at, int byte,
     status = SYMM_CUDA_CALL(
         ctx->backend->driver, cuMemsetD8Async,
         ((CUdeviceptr)(uintptr_t)at, (unsigned char)byte, bytes, cuda_stream(stream)),
-        "filling %zu bytes at %p on stream %p", bytes, at, stream);
+        "filling %zu bytes at %p on %s", bytes, at,
+        symm__cuda_stream_text(stream, name, sizeof(name)));
     symm__cuda_leave(&scope);
     return status;
 }

@@ -89,12 +89,14 @@ symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle)
 {
     struct symm_cuda_launcher *launcher = work->launcher;
+    char at[48];
 
     if (status == SYMM_OK)
         status = symm__cuda_check(
             launcher->driver,
             symm__cuda_on_stream(launcher, SYMM_CUDA_RECORD, work->stream, work->event),
-            "cuEventRecord", "the end of a call on stream %p", (void *)work->stream);
+            "cuEventRecord", "the end of a call on %s",
+            symm__cuda_stream_text(work->stream, at, sizeof(at)));
     if (status == SYMM_OK) {
         *handle = &work->head;
         return SYMM_OK;
@@ -316,6 +318,7 @@ static symm_status order(struct symm_cuda_work *work, CUstream stream)
     struct symm_cuda_launcher *launcher;
     CUresult result;
     symm_status status;
+    char to[48], at[48];
 
     if (is_done(work))
         return SYMM_OK;
@@ -328,8 +331,9 @@ static symm_status order(struct symm_cuda_work *work, CUstream stream)
         status = symm__cuda_work_refuse_captured("symm_work_wait");
     else
         status = symm__cuda_check(launcher->driver, result, "cuStreamWaitEvent",
-                                  "ordering stream %p after a call on stream %p%s",
-                                  (void *)stream, (void *)work->stream,
+                                  "ordering %s after a call on %s%s",
+                                  symm__cuda_stream_text(stream, to, sizeof(to)),
+                                  symm__cuda_stream_text(work->stream, at, sizeof(at)),
                                   work->captured ? ", which was captured" : "");
     drop(launcher);
     return status;
