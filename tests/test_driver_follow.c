@@ -203,6 +203,49 @@ static int follow(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+static void pause_stream(void *unused)
+{
+    (void)unused;
+    harness_sleep(0.1);
+}
+
+/* The team whose call failed ends before the call behind it begins. */
+static int ended(symm_ctx *ctx, void *unused)
+{
+    symm_work *work[2] = {NULL, NULL};
+    struct stage s;
+
+    (void)unused;
+    CHECK_ZERO(stage_open(&s, ctx, true));
+    CHECK_OK(queue_next(&s, 1, BARRIER, NULL)); /* functions are loaded */
+    CHECK_OK(symm_stream_synchronize(ctx, s.stream, SECONDS));
+    if (s.rank == 0) {
+        const symm_call vain = {.size = sizeof(vain),
+                                .site = "vain",
+                                .stream = s.stream,
+                                .algorithm = "copy_engine",
+                                .timeout = SHORT};
+
+        CHECK_OK(symm_signal_wait(s.team[0], 1, 7, &vain, &work[0]));
+        CHECK_OK(symm_stream_call(ctx, s.stream, pause_stream, NULL));
+    }
+    CHECK_OK(queue_next(&s, 1, BARRIER, &work[1]));
+    if (s.rank == 0) {
+        CHECK_STATUS(symm_work_synchronize(work[0], SECONDS), SYMM_ERR_TIMEOUT);
+        device_area_close(&s.heap[0]);
+        symm_team_destroy(s.team[0]);
+    }
+    CHECK_STATUS(symm_work_synchronize(work[1], SECONDS), SYMM_ERR_ABORTED);
+    CHECK_ERROR("the call before it on its stream");
+    CHECK_ERROR("'vain'");
+    for (int i = 0; i < 2; i++)
+        symm_work_release(work[i]);
+    if (s.rank == 0)
+        s.team[0] = NULL;
+    stage_close(&s);
+    return 0;
+}
+
 /* Three streams of two teams, of which none has more than two. */
 static int use_queues(symm_ctx *ctx, void *unused)
 {
@@ -292,6 +335,12 @@ static void test_captured(void **unused)
         run(follow, &(struct scene){first, REDUCE, .own = true, .capture = true});
 }
 
+static void test_ended(void **unused)
+{
+    (void)unused;
+    run(ended, &(struct scene){0});
+}
+
 static void test_queues(void **unused)
 {
     (void)unused;
@@ -310,7 +359,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_follow), cmocka_unit_test(test_crossed),
-        cmocka_unit_test(test_captured), cmocka_unit_test(test_queues)};
+        cmocka_unit_test(test_captured), cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_queues)};
 
     device_suite();
     if (device_ranks(2) < 2)

@@ -98,6 +98,9 @@ bool symm__cuda_reason_of(const symm_team *team, const struct symm_cuda_facts *f
         if (known)
             snprintf(why, bytes, "%s", other->team->failure);
     }
+    for (int i = 0; i < SYMM_CUDA_ENDED && !other; i++)
+        if (team->ctx->launcher->ended[i].number == number)
+            snprintf(why, bytes, "%s", team->ctx->launcher->ended[i].why);
     teams_unlock(team, facts);
     return known;
 }

@@ -18,7 +18,7 @@ const char *symm__cuda_queue_text(const symm_team *team,
                                   const struct symm_cuda_facts *facts, char *text,
                                   size_t bytes);
 /* why: the reason for which the team of that number has failed on this rank; "": that team has
- * ended. false: the reason is not known yet. */
+ * ended, and some more that had failed have, too. false: the reason is not known yet. */
 bool symm__cuda_reason_of(const symm_team *team, const struct symm_cuda_facts *facts,
                           uint32_t number, char *why, size_t bytes);
 

@@ -107,6 +107,13 @@ struct symm_cuda_follow;
 struct symm_cuda_work;
 struct symm_cuda_wait;
 
+/* A team that has failed and ended, for sentences of calls behind its calls. */
+struct symm_cuda_ended {
+    uint32_t number; /* of the team; 0: none */
+    char why[SYMM_RECORD_BYTES];
+};
+#define SYMM_CUDA_ENDED 4
+
 struct symm_cuda_launcher {
     symm_ctx *ctx;
     struct symm_backend *backend;
@@ -120,6 +127,8 @@ struct symm_cuda_launcher {
     bool stopping;       /* the watchdog; guarded by `lock` */
     CUstream stream;     /* the watchdog's */
     struct symm_cuda_team *teams;
+    struct symm_cuda_ended ended[SYMM_CUDA_ENDED]; /* the latest ones */
+    uint32_t ended_next;
     struct symm_cuda_wait *waits;
     struct symm_cuda_progress *progress; /* NULL: without SYMM_SIGHT=1; owned */
     int endings;   /* of streams, teams and the context that wait for the device now */

@@ -6,6 +6,7 @@
  * The end of a team writes a final arrival (tag 0) into every peer's pad, so that a peer that
  * makes another call fails within microseconds and not at its deadline.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -343,6 +344,19 @@ static void write_final_arrivals(symm_team *team, const uint32_t calls[SYMM_CHAN
                   symm_last_error());
 }
 
+/* With the lock held. */
+static void keep_reason(struct symm_cuda_launcher *launcher, const symm_team *team)
+{
+    struct symm_cuda_ended *at;
+
+    /* acquire: pairs with the release in team_mark */
+    if (__atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) == SYMM_OK)
+        return;
+    at = &launcher->ended[launcher->ended_next++ % SYMM_CUDA_ENDED];
+    at->number = team->number;
+    snprintf(at->why, sizeof(at->why), "%s", team->failure);
+}
+
 static void unlist(struct symm_cuda_launcher *launcher, struct symm_cuda_team *cuda)
 {
     struct symm_cuda_team **at = &launcher->teams;
@@ -352,6 +366,7 @@ static void unlist(struct symm_cuda_launcher *launcher, struct symm_cuda_team *c
         at = &(*at)->next;
     if (*at)
         *at = cuda->next;
+    keep_reason(launcher, cuda->team);
     symm__cuda_progress_forget(launcher, cuda);
     pthread_mutex_unlock(&launcher->lock);
 }
