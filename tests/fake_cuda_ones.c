@@ -88,12 +88,26 @@ static bool may_spare(int32_t dtype)
            dtype == SYMM_FLOAT8_E4M3 || dtype == SYMM_FLOAT8_E5M2;
 }
 
+/* These read no such packet, by their names (kernels/cuda): one that did would find the zeros of fresh
+ * memory, and take them for its peers' numbers. */
+static bool needs_none(const char *name)
+{
+    static const char *const parts[] = {"_copy_in_", "_pull_",     "_inplace_",
+                                        "_stream_",  "_multimem_", "_ll_"};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+        if (strstr(name, parts[i]))
+            return true;
+    return false;
+}
+
 /* Kernels that may read packets which are empty when all their bits are set. */
 static bool reads_ones(const char *name, const struct symm_cuda_args *args)
 {
     return (strncmp(name, "symm_all_reduce", 15) == 0 ||
             strncmp(name, "symm_reduce_scatter", 19) == 0) &&
-           args->scratch.lamport_bytes > 0 && may_spare(args->dtype);
+           !needs_none(name) && args->scratch.lamport_bytes > 0 &&
+           may_spare(args->dtype);
 }
 
 void fake_ones_now(const char *name, const struct symm_cuda_args *args)
