@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_multicast.c - multicast memory of teams, over the fake driver.
- * ctest: cost 20
+ * ctest: cost 12
  * ctest: load 3
  *
  * Whether it is made, of which memory, and used. All ranks have it or none, whatever fails: a
