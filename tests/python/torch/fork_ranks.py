@@ -20,6 +20,12 @@ import uuid
 import torch
 import torch.distributed
 
+# What most programs come to import: torch._dynamo by an optimizer, DDP or a compiled function, the
+# rest by the passes over graphs and by DTensor. A second and a half of a core in each rank.
+import torch._dynamo.backends.common  # noqa: F401
+import torch._inductor.decomposition  # noqa: F401
+import torch.distributed.tensor.parallel  # noqa: F401
+
 GRACE = 20
 
 
