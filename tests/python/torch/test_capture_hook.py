@@ -4,6 +4,7 @@ driver, or stand-ins. gpu_capture.py has the rest."""
 
 import ctypes
 import subprocess
+import textwrap
 
 import pytest
 import torch
@@ -103,19 +104,20 @@ with team.capture(), other.capture():
         other.all_reduce(a, b, algorithm="two_shot_inplace", stream=stream)
 for each in range(7):
     hook.test_event(each, a.ptr, a.nbytes)
-hook.test_event(ACTION, Array(64).ptr, 256)        # of no call
+hook.test_event(action, Array(64).ptr, 256)        # of no call
 for round in range(3):
     replay(made, 1.0 + round)
     replay(second, 1.0 + round)
 meet()
 if team.rank == 1:                                 # a segment in which the array lies
-    hook.test_event(ACTION, a.ptr - 512, 4096)
+    hook.test_event(action, a.ptr - 512, 4096)
 fails(made, "rank 1 has released [")
 second.replay(stream)
 aborted(other, "rank 1 has released [")            # the other team's graph, too
 ctx.finalize()
-hook.test_event(ACTION, a.ptr, a.nbytes)           # no team is left
-""" + END
+hook.test_event(action, a.ptr, a.nbytes)           # no team is left
+print("right after", action, flush=True)
+"""
 
 
 def test_hook_releases(compile_hook, symmrun, fake_cuda):
@@ -124,10 +126,12 @@ def test_hook_releases(compile_hook, symmrun, fake_cuda):
     include = _allocator._cuda_include(torch)
     if not include:
         pytest.skip("needs a torch with CUDA, and CUDA's headers")
-    program = RELEASES.replace("PATH", str(compile_hook(EVENTS, include)))
-    for action in ("7", "8"):
-        done = symmrun(2, program.replace("ACTION", action), **fake_cuda)
-        assert done.stdout.count("right") == 2, action + done.stdout + done.stderr
+    # A job for both actions, one after the other: the ranks import torch, which takes a while.
+    program = "for action in 7, 8:\n" + textwrap.indent(
+        RELEASES.replace("PATH", str(compile_hook(EVENTS, include))), "    ")
+    done = symmrun(2, program, **fake_cuda)
+    for action in 7, 8:
+        assert done.stdout.count(f"right after {action}") == 2, done.stdout + done.stderr
 
 
 # ---- symm.torch.capture ------------------------------------------------------------------
