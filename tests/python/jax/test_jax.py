@@ -34,7 +34,9 @@ def ranks(tmp_path):
         program = tmp_path / "program.py"
         program.write_text(source if "symm.init" in source else PRELUDE + source)
         done = subprocess.run(
-            [str(symm.executable("symmrun")), "-n", str(size), sys.executable, str(program)],
+            # A program is traced and compiled after a death: on a busy machine not within 5 s.
+            [str(symm.executable("symmrun")), "-n", str(size), "--grace", "60", sys.executable,
+             str(program)],
             capture_output=True, text=True, timeout=timeout,
             env={**os.environ, "JAX_PLATFORMS": "cpu", "SYMM_BACKEND": "host"},
         )
