@@ -77,7 +77,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
     struct symm_cuda_scope scope;
-    symm_status status = SYMM_OK, end;
+    symm_status status = SYMM_OK;
 
     /* The handle has no result word: the team's state shows how the operation ended. */
     if (handle)
@@ -98,12 +98,9 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
         status = symm__engine_failed(call->team, status, call->what, call->site);
         symm__cuda_abort(call->team, status);
     }
-    if (!work)
-        return status;
-    end = symm__cuda_work_end(work, status, handle);
-    if (status == SYMM_OK && end != SYMM_OK && !follow.captured)
-        end = symm__team_fail_queued(call->team, call->what, call->site);
-    return end;
+    return work ? symm__cuda_work_end_call(work, status, handle, call->what, call->site,
+                                           follow.captured)
+                : status;
 }
 
 /* ---- The watchdog's part: with its lock and a scope ------------------------------- */

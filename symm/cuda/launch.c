@@ -449,7 +449,7 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     const uint32_t sequence = channel->sequence, blocks = channel->blocks;
     struct symm_cuda_work *work = NULL;
     struct symm_cuda_follow follow;
-    symm_status status, end;
+    symm_status status;
 
     entry->args.result = NULL;
     entry->args.sequence =
@@ -472,12 +472,9 @@ static symm_status launch_entry(struct symm_team_channel *channel,
         channel->sequence = sequence;
         channel->blocks = blocks;
     }
-    if (!work)
-        return status;
-    end = symm__cuda_work_end(work, status, handle);
-    if (status == SYMM_OK && end != SYMM_OK && !channel->captured)
-        end = symm__team_fail_queued(channel->team, symm__kind_name(kind), site);
-    return end;
+    return work ? symm__cuda_work_end_call(work, status, handle, symm__kind_name(kind),
+                                           site, channel->captured)
+                : status;
 }
 
 /* Launches a fused all_reduce_norm in parts. If one fails, so do the later ones, and with them

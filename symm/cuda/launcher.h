@@ -272,6 +272,11 @@ symm_status symm__cuda_work_begin(symm_team *team, void *stream,
 /* After it: records the event. On error, or if `status` is one, the handle is freed. */
 symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
                                 symm_work **handle) SYMM_MUST_CHECK;
+/* The same for a call which the members count once it is queued (`status` is SYMM_OK), and which cannot
+ * be made again unless it is captured: the team fails if the event cannot be recorded. */
+symm_status symm__cuda_work_end_call(struct symm_cuda_work *work, symm_status status,
+                                     symm_work **handle, const char *what,
+                                     const char *site, bool captured) SYMM_MUST_CHECK;
 symm_status symm__cuda_work_query(symm_work *work, bool *done);
 symm_status symm__cuda_work_wait(symm_work *work, void *stream);
 symm_status symm__cuda_work_synchronize(symm_work *work, double seconds);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/failure.h"
 #include "cuda/work.h"
 #include "util/clock.h"
 #include "util/status.h"
@@ -106,6 +107,18 @@ symm_status symm__cuda_work_end(struct symm_cuda_work *work, symm_status status,
     symm__cuda_work_detach(work);
     pthread_mutex_unlock(&launcher->pool);
     return status;
+}
+
+symm_status symm__cuda_work_end_call(struct symm_cuda_work *work, symm_status status,
+                                     symm_work **handle, const char *what,
+                                     const char *site, bool captured)
+{
+    symm_team *team = work->team;
+    const symm_status end = symm__cuda_work_end(work, status, handle);
+
+    if (status == SYMM_OK && end != SYMM_OK && !captured)
+        return symm__team_fail_queued(team, what, site);
+    return end;
 }
 
 /* ---- Between a handle and its team's end ------------------------------------------------- */
