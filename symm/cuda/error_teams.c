@@ -13,15 +13,17 @@
 #define QUEUES      8
 #define QUEUES_MPS  2
 
-int symm__cuda_queues(const symm_ctx *ctx, bool *set)
+int symm__cuda_queues(const symm_ctx *ctx, const char **why)
 {
     const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
     const long queues = text ? strtol(text, NULL, 10) : 0;
+    const bool set = queues > 0, mps = ctx->backend->device.mps > 0;
 
-    *set = queues > 0;
-    if (queues > 0)
+    if (why)
+        *why = set ? "" : mps ? " is not set, and MPS is used" : " is not set";
+    if (set)
         return queues > QUEUES_MOST ? QUEUES_MOST : (int)queues;
-    return ctx->backend->device.mps > 0 ? QUEUES_MPS : QUEUES;
+    return mps ? QUEUES_MPS : QUEUES;
 }
 
 /* The teams of a context may be read under the launcher's lock, which the watchdog holds. */
@@ -64,8 +66,7 @@ const char *symm__cuda_queue_text(const symm_team *team,
                                   const struct symm_cuda_facts *facts, char *text,
                                   size_t bytes)
 {
-    bool set;
-    const int queues = symm__cuda_queues(team->ctx, &set);
+    const int queues = symm__cuda_queues(team->ctx, NULL);
     char used[40] = "its only hardware queue";
 
     text[0] = '\0';

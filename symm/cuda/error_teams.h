@@ -9,9 +9,9 @@
 #include "core/team.h"
 #include "cuda/error_facts.h"
 
-/* The hardware queues that a context has: streams beyond them share one. *set: as the environment
- * says; else as CUDA has them, fewer with MPS. */
-int symm__cuda_queues(const symm_ctx *ctx, bool *set);
+/* The hardware queues that a context has: streams beyond them share one. *why: what follows the name
+ * CUDA_DEVICE_MAX_CONNECTIONS in a sentence: "" where that variable sets them. NULL: not asked for. */
+int symm__cuda_queues(const symm_ctx *ctx, const char **why);
 /* Why a stream may be late although its rank is not: all hardware queues are in use. "": they are
  * not. */
 const char *symm__cuda_queue_text(const symm_team *team,

@@ -533,11 +533,8 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
     const uint64_t timeout = __atomic_load_n(
         &channel->team->cuda->timeout[channel->index], __ATOMIC_RELAXED);
     const double limit = symm__queue_limit(ctx, 1e-9 * (double)timeout);
-    bool set;
-    const int queues = symm__cuda_queues(ctx, &set);
-    const char *little = "", *unset = ctx->backend->device.mps > 0
-                                          ? " is not set, and MPS is used"
-                                          : " is not set";
+    const char *little = "", *why;
+    const int queues = symm__cuda_queues(ctx, &why);
     char grid[112] = "", cut[96] = "", wait[24] = "ever", stream[48];
 
     if (entry && entry->function && channel->last->algorithm != SYMM_ALGORITHM_ENGINE)
@@ -560,7 +557,7 @@ void symm__cuda_explain(const struct symm_team_channel *channel, char *text,
         "for %s (SYMM_QUEUE_TIMEOUT)",
         channel->index + 1, little,
         symm__cuda_stream_text(channel->stream, stream, sizeof(stream)), grid, cut,
-        queues, set ? "" : unset, wait);
+        queues, why, wait);
 }
 
 /* A handle of several launches has no result word: the team's state shows the result. */
