@@ -6,8 +6,8 @@
  * ctest: load 2
  *
  * A rank that never calls, is killed while others wait in a kernel, makes another call, queues
- * only a part of its call, or finalizes; the survivors' new team. Time bounds suit a busy machine, but are far below the
- * timeouts that would hide a missing diagnosis.
+ * only a part of its call, or finalizes; the survivors' new team. Time bounds suit a busy machine,
+ * but are far below the timeouts that would hide a missing diagnosis.
  */
 #include "device.h"
 

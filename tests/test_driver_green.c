@@ -2,8 +2,8 @@
 /*
  * test_driver_green.c - ranks that have a part of a device's multiprocessors: by MPS, a green
  * context or SYMM_PROCESSORS. Grids are made for the smallest part; a stream that has fewer
- * multiprocessors is refused. Ranks that share a device by MPS divide it. On the model of a device (fake_cuda_model.c) a grid that is too
- * large for its part would wait for ever.
+ * multiprocessors is refused. Ranks that share a device by MPS divide it. On the model of a device
+ * (fake_cuda_model.c) a grid that is too large for its part would wait for ever.
  * ctest: cost 6
  */
 #include <setjmp.h>
@@ -322,8 +322,8 @@ int main(void)
     device_suite();
     setenv("FAKE_CUDA_MODEL", "1", 1);
     setenv("FAKE_CUDA_PROCESSORS", "32", 1);
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8",
-           1); /* more than streams, with MPS, too */
+    /* more than there are streams, also with MPS */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 #else
     return 77; /* cuda.h knows no green contexts */

@@ -67,8 +67,9 @@ static struct symm_cuda_team *team_of(struct symm_cuda_launcher *launcher,
     return cuda;
 }
 
-/* What is in front of the stream's next kernel. In a capture it is known only if the latest call was on
- * this stream: else events may have put kernels of the capture's other streams there. With the lock. */
+/* What is in front of the stream's next kernel. A capture has several streams, and an event may put a
+ * kernel of one in front of a call on another. So the answer is UNKNOWN unless the capture's latest
+ * call was on this stream. With the lock. */
 static enum symm_cuda_front front_of(const struct symm_cuda_follow *follow)
 {
     if (follow->capture != 0 &&

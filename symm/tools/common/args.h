@@ -58,8 +58,8 @@ int args_pids(int argc, char **argv, int word, int *pids, int *count, int most,
  * write(2).
  */
 void args_guard_streams(void);
-/* Whether the variable, "NAME" or "NAME=VALUE", is the job's secret. Whoever knows it can join the job,
- * so no tool shows it. */
+/* Is the variable ("NAME" or "NAME=VALUE") the job's secret? A stranger who knows the secret can join
+ * the job. So no tool shows it. */
 bool args_is_secret(const char *variable);
 /* Flushes the stream. 0, or the errno of what was lost, now or before. */
 int args_stream_error(FILE *file);
