@@ -62,8 +62,8 @@ FAKE_API CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event,
         return CUDA_ERROR_INVALID_VALUE;
     if (event->capture)
         return fake_capture_join(stream, event);
-    if (event->captured)
-        return CUDA_ERROR_CAPTURED_EVENT;
+    if (event->captured) /* its capture is over */
+        return CUDA_ERROR_INVALID_VALUE;
     if (!event->mark)
         return CUDA_SUCCESS;
     if (stream->capture) {

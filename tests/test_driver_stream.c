@@ -402,6 +402,7 @@ static int capture(void *arg)
     CHECK_CU(f.d.end_capture(f.a, &graph));
     CHECK(f.word[0] == 0); /* nothing has run */
     CHECK_CUDA(f.cu->cuEventQuery(join), CUDA_ERROR_CAPTURED_EVENT);
+    CHECK_CUDA(f.cu->cuStreamWaitEvent(f.b, join, 0), CUDA_ERROR_INVALID_VALUE);
     CHECK_CU(f.d.instantiate(&exec, graph, 0));
     CHECK_CU(f.d.graph_destroy(graph));
     for (int i = 0; i < 3; i++)

@@ -340,7 +340,9 @@ static symm_status order(struct symm_cuda_work *work, CUstream stream)
         return work->captured ? symm__cuda_work_refuse_captured("symm_work_wait")
                               : SYMM_OK;
     result = symm__cuda_on_stream(launcher, SYMM_CUDA_AWAIT, stream, work->event);
-    if (work->captured && result == CUDA_ERROR_CAPTURED_EVENT) /* the capture is over */
+    /* The capture is over. Drivers of CUDA 13.0 call its event an invalid value. */
+    if (work->captured &&
+        (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_CAPTURED_EVENT))
         status = symm__cuda_work_refuse_captured("symm_work_wait");
     else
         status = symm__cuda_check(launcher->driver, result, "cuStreamWaitEvent",
