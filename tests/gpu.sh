@@ -46,6 +46,16 @@ export SYMM_TEST_GPU=1 PYTHONUNBUFFERED=1
 export SYMM_ENGINE=none # but where an engine is the subject
 passed=0 failed=0 skipped=0
 
+# has MODULE: whether python3 has it. Asked once: an import of torch takes seconds.
+declare -A modules
+has() {
+    if [ -z "${modules[$1]-}" ]; then
+        modules[$1]=no
+        python3 -c "import $1" 2>/dev/null && modules[$1]=yes
+    fi
+    [ "${modules[$1]}" = yes ]
+}
+
 # check NAME SECONDS COMMAND...: one line for each; the output of a failure is shown.
 check() {
     local name=$1 seconds=$2 begin status took
@@ -215,7 +225,7 @@ for script in tests/gpu_*.py; do
     *channels*) [ "$gpus" -gt 1 ] || continue ;; # times
     *crossed*) [ "$together" -gt 1 ] || continue ;;
     esac
-    [ -e "$script" ] && python3 -c 'import torch' 2>/dev/null || continue
+    [ -e "$script" ] && has torch || continue
     n=$((together > 1 ? 2 : 1))
     check "$(basename "$script" .py)" 240 env SYMM_LIBRARY="$root/$build/lib/libsymm.so" \
         torchrun --standalone --nproc-per-node "$n" "$script"
@@ -225,7 +235,7 @@ for what in tests/python/gpu_cupy.py tests/python/gpu_numba.py tests/python/jax/
     check "$(basename "$what" .py)" 120 env PYTHONPATH="$root/$build/python" \
         "$bin/symmrun" -n 2 -- python3 "$what"
 done
-if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev/null; then
+if [ -e "$build/python/symm/_core.abi3.so" ] && has torch; then
     for what in tests/python/torch/gpu_{against_nccl,backend,capture,engines,norm}.py \
         tests/python/torch/gpu_symmetric_memory.py \
         tests/python/torch/plan_program.py symm/python/examples/llama_decode.py; do
@@ -245,7 +255,7 @@ if [ -e "$build/python/symm/_core.abi3.so" ] && python3 -c 'import torch' 2>/dev
     check torch_fused_norm 400 env PYTHONPATH="$root/$build/python" \
         torchrun --standalone --nproc-per-node 2 \
         symm/python/examples/fused_norm.py compile
-    if [ -e "$build/lib/libsymm_device.bc" ] && python3 -c 'import triton' 2>/dev/null; then
+    if [ -e "$build/lib/libsymm_device.bc" ] && has triton; then
         for what in symm/python/examples/{triton_all_reduce.py,triton_fused_gelu.py}; do
             check "$(basename "$what" .py)" 180 env PYTHONPATH="$root/$build/python" \
                 torchrun --standalone \
