@@ -26,6 +26,7 @@
 struct job {
     struct harness_sync sync;
     double timeout;
+    bool forks;
 };
 
 struct stage {
@@ -182,16 +183,39 @@ static int forked(symm_ctx *ctx, void *arg)
 
 /* ---- Room ----------------------------------------------------------------------------- */
 
+static symm_status put_on(struct stage *s, void *stream)
+{
+    const symm_call call = {.size = sizeof(call), .site = "put", .stream = stream};
+
+    return symm_put(s->r.team, s->r.heap.device, s->r.in.device, BYTES, s->peer, &call,
+                    NULL);
+}
+
+/* A graph, launched: the wait is on another stream, and an event puts it in front of the put. */
+static int fork_one(struct stage *s, int i, void **graph)
+{
+    void *stream = s->r.streams[i], *other = s->r.streams[FULL + 1];
+
+    CHECK_ZERO(perf_gpu_capture(s->r.gpu, stream));
+    CHECK_OK(perf_gpu_order(s->r.gpu, stream, other));
+    CHECK_OK(await(s, other, i));
+    CHECK_OK(perf_gpu_order(s->r.gpu, other, stream));
+    CHECK_OK(put_on(s, stream));
+    CHECK_ZERO(perf_gpu_captured(s->r.gpu, stream, graph));
+    CHECK_ZERO(perf_gpu_replay(s->r.gpu, *graph, stream));
+    return 0;
+}
+
 /* Rank 0: each of the streams waits for a signal, then puts. Then a call on one more stream. */
-static int fill(struct stage *s)
+static int fill(struct stage *s, void **graphs)
 {
     for (int i = 0; i < FULL; i++) {
-        const symm_call call = {
-            .size = sizeof(call), .site = "put", .stream = s->r.streams[i]};
-
+        if (s->job->forks) {
+            CHECK_ZERO(fork_one(s, i, &graphs[i]));
+            continue;
+        }
         CHECK_OK(await(s, s->r.streams[i], i));
-        CHECK_OK(symm_put(s->r.team, s->r.heap.device, s->r.in.device, 16384, s->peer,
-                          &call, NULL));
+        CHECK_OK(put_on(s, s->r.streams[i]));
     }
     harness_sleep(0.5); /* until the puts are resident, if they are to be */
     return 0;
@@ -200,21 +224,26 @@ static int fill(struct stage *s)
 /* Rank 1 raises the signals behind its call. */
 static int room(symm_ctx *ctx, void *arg)
 {
-    void *last;
+    void *last, *graphs[FULL] = {NULL};
     struct stage s;
 
-    CHECK_ZERO(stage_open(&s, ctx, arg, FULL + 1));
+    CHECK_ZERO(stage_open(&s, ctx, arg, FULL + 2));
     last = s.r.streams[FULL];
-    CHECK_OK(sum(&s, last, SMALL)); /* the stream's channel */
-    CHECK_OK(symm_stream_synchronize(ctx, last, SECONDS));
+    for (int i = s.job->forks ? 0 : FULL; i <= FULL; i++) {
+        CHECK_OK(sum(&s, s.r.streams[i], SMALL)); /* the stream's channel */
+        CHECK_OK(symm_stream_synchronize(ctx, s.r.streams[i], SECONDS));
+    }
     CHECK_ZERO(harness_sync_wait(&s.job->sync, s.r.n));
     if (s.r.rank == 0)
-        CHECK_ZERO(fill(&s));
+        CHECK_ZERO(fill(&s, graphs));
     CHECK_OK(sum(&s, last, COUNT));
     for (int i = 0; i < FULL && s.r.rank == 1; i++)
         CHECK_OK(raise_on(&s, last, i));
     for (int i = 0; i <= FULL; i++)
         CHECK_OK(symm_stream_synchronize(ctx, s.r.streams[i], SECONDS));
+    for (int i = 0; i < FULL; i++)
+        if (graphs[i])
+            perf_gpu_graph_free(s.r.gpu, graphs[i]);
     CHECK_OK(
         symm_barrier(s.r.team, NULL, NULL)); /* tells of an error of the calls above */
     CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
@@ -295,12 +324,15 @@ static int crowd(symm_ctx *ctx, void *arg)
 
 /* ---- Runs ----------------------------------------------------------------------------- */
 
+static bool forks; /* of the next run */
+
 static int run(harness_body body, double timeout)
 {
     struct job *job = harness_shared(sizeof(*job));
     int failed;
 
     job->timeout = timeout;
+    job->forks = forks;
     failed = harness_run(&(struct harness){.ranks = 2, .body = body, .arg = job});
     harness_shared_free(job, sizeof(*job));
     return failed;
@@ -344,6 +376,9 @@ static void test_room(void **state)
 {
     (void)state;
     expect_end(room);
+    forks = true;
+    expect_end(room);
+    forks = false;
     unsetenv("FAKE_CUDA_MODEL");
 }
 

@@ -92,8 +92,8 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
                          __ATOMIC_RELAXED);
     }
     status = symm__cuda_follow_begin(
-        team, channel < SYMM_CHANNELS ? &team->channel[channel] : NULL, stream,
-        (uint32_t)channel, &args, &follow);
+        team, channel < SYMM_CHANNELS && !*captured ? &team->channel[channel] : NULL,
+        stream, (uint32_t)channel, &args, &follow);
     if (status == SYMM_OK)
         status = symm__cuda_start(&follow, function, shape, &args, stream, t->what);
     symm__cuda_follow_end(&follow, status == SYMM_OK);

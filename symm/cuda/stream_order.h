@@ -47,7 +47,8 @@ struct symm_cuda_follow {
 };
 
 /* Before a launch on the stream: fills args->before. mark: the number of the failed word that the
- * call has. channel: the stream's, or NULL. SYMM_ERR_NOMEM. */
+ * call has. channel: the stream's, or NULL; it knows whether the stream is captured from its last
+ * collective, so other calls that are captured give NULL. SYMM_ERR_NOMEM. */
 symm_status symm__cuda_follow_begin(symm_team *team,
                                     const struct symm_team_channel *channel,
                                     void *stream, uint32_t mark,
