@@ -36,6 +36,17 @@ static __global__ void write_before(symm_packet *to, const unsigned *number)
     to[i] = line_of(~*number, i);
 }
 
+/* As await, by the operation with which blocks of a put count. */
+static __device__ bool await_count(unsigned *count, unsigned value)
+{
+    const uint64_t begin = symm_port_now();
+
+    while (symm_port_add32(count, 0) != value)
+        if (symm_port_now() - begin > LIMIT)
+            return false;
+    return true;
+}
+
 /* As a put of several blocks: block 0 stores and counts, block 1, which has not stored, sees the
  * count and raises the signal. */
 static __global__ void write_by_two(symm_packet *to, unsigned *count, unsigned *word,
@@ -49,11 +60,11 @@ static __global__ void write_by_two(symm_packet *to, unsigned *count, unsigned *
         if (threadIdx.x != 0)
             return;
         if (release)
-            symm_port_exchange32(count, n);
+            symm_port_add32(count, n - *count);
         else
             store_word(count, n, false);
     } else if (threadIdx.x == 0) {
-        if (!await(count, n, true))
+        if (!(release ? await_count(count, n) : await(count, n, true)))
             atomicAdd(&s->unmet, 1ull);
         store_word(word, n, true);
     }

@@ -10,7 +10,7 @@
  *
  * The signal. Every block that has copied adds one to a counter in local memory (state->done,
  * of this peer and signal number; signals of one number to one peer belong on one stream),
- * after a barrier of the block, with release and acquire of system scope. The last block has
+ * after a barrier of the block, with release and acquire of the device's scope. The last block has
  * thereby acquired the stores of all; it sets the counter back to zero, counts the signal in
  * state->sent and stores (tag, count) into the peer's pad with release: a rank that acquires that
  * word sees all that was put, and what earlier kernels of the stream put. The counter lives

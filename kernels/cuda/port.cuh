@@ -374,11 +374,13 @@ SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
     return old;
 }
 
+/* Among blocks of this device: release and acquire at its scope. A release of system scope behind it
+ * passes on what they have released (docs/memory-model.md, "Orders between GPUs"). */
 SYMM_DEVICE uint32_t symm_port_add32(uint32_t *word, uint32_t value)
 {
     uint32_t old;
 
-    asm volatile("atom.add.acq_rel.sys.u32 %0, [%1], %2;"
+    asm volatile("atom.add.acq_rel.gpu.u32 %0, [%1], %2;"
                  : "=r"(old)
                  : "l"(word), "r"(value)
                  : "memory");
