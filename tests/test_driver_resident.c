@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "cuda/launcher.h"
+#include "cuda/stream_order.h"
 #include "device.h"
 
 #define SECONDS    HARNESS_AMPLE
@@ -177,6 +178,61 @@ static int forked(symm_ctx *ctx, void *arg)
     CHECK_OK(perf_gpu_captured(s.r.gpu, on[0], &graph));
     CHECK(!fork);
     CHECK(!join);
+    perf_gpu_graph_free(s.r.gpu, graph);
+    return stage_close(&s);
+}
+
+/* ---- Waits that trigger late ------------------------------------------------------------ */
+
+/* Waits for a signal that has been raised, then all_reduces count elements: *early is whether that was
+ * made a dependent. */
+static int wait_and_sum(struct stage *s, void *stream, size_t count, bool *early)
+{
+    CHECK_OK(raise_on(s, s->r.streams[1], 0));
+    CHECK_OK(await(s, stream, 0));
+    CHECK_OK(sum(s, stream, count));
+    *early = depends(s);
+    CHECK_OK(symm_stream_synchronize(s->r.ctx, stream, SECONDS));
+    return 0;
+}
+
+/* A large kernel behind a wait is no dependent of one that triggers at once, and the stream's next
+ * wait triggers late. So does one in a graph. Behind enough waits with small kernels one triggers
+ * at once again. Other streams are not concerned. */
+static int late(symm_ctx *ctx, void *arg)
+{
+    void *stream, *graph = NULL;
+    struct stage s;
+    bool early;
+
+    CHECK_ZERO(stage_open(&s, ctx, arg, 3));
+    stream = s.r.streams[0];
+    for (int again = 0; again < 2; again++) {
+        CHECK(symm__cuda_wait_early(ctx->launcher, stream));
+        CHECK_ZERO(wait_and_sum(&s, stream, COUNT, &early));
+        CHECK(!early);
+        for (int i = 0; i < 3; i++) {
+            CHECK(!symm__cuda_wait_early(ctx->launcher, stream));
+            CHECK_ZERO(wait_and_sum(&s, stream, COUNT, &early));
+            CHECK(early);
+        }
+        for (int i = 0; i < 8; i++) {
+            CHECK(!symm__cuda_wait_early(ctx->launcher, stream));
+            CHECK_ZERO(wait_and_sum(&s, stream, 4, &early));
+            CHECK(early);
+        }
+    }
+    CHECK_ZERO(wait_and_sum(&s, stream, COUNT, &early));
+    CHECK(symm__cuda_wait_early(ctx->launcher, s.r.streams[2]));
+    CHECK_ZERO(perf_gpu_capture(s.r.gpu, stream));
+    CHECK_OK(await(&s, stream, 0));
+    CHECK_OK(sum(&s, stream, COUNT));
+    early = depends(&s);
+    CHECK_ZERO(perf_gpu_captured(s.r.gpu, stream, &graph));
+    CHECK(early);
+    CHECK_OK(raise_on(&s, s.r.streams[1], 0));
+    CHECK_ZERO(perf_gpu_replay(s.r.gpu, graph, stream));
+    CHECK_OK(symm_stream_synchronize(ctx, stream, SECONDS));
     perf_gpu_graph_free(s.r.gpu, graph);
     return stage_close(&s);
 }
@@ -371,6 +427,13 @@ static void test_captured(void **state)
     assert_int_equal(run(forked, SECONDS), 0);
 }
 
+static void test_late(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_PROCESSORS", "16", 1);
+    assert_int_equal(run(late, SECONDS), 0);
+}
+
 /* Puts behind waits leave room for the calls without which the signals are not raised. */
 static void test_room(void **state)
 {
@@ -395,9 +458,8 @@ static void test_crowd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_captured),
-        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_captured),
+        cmocka_unit_test(test_late),    cmocka_unit_test(test_room),
         cmocka_unit_test(test_crowd),
     };
 

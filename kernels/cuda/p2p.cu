@@ -150,7 +150,8 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
     if (threadIdx.x != 0)
         return;
     symm_round_depend(args);
-    symm_round_trigger(args); /* of few threads: as kernels of SYMM_CUDA_EARLY */
+    if (args.flags & SYMM_CUDA_EARLY)
+        symm_round_trigger(args);
     why = symm_port_load32_relaxed(symm_failed_of(args)); /* all four are under way */
     reported = symm_port_load32_relaxed(reported_of(args));
     count = symm_port_load32_relaxed(counter);
@@ -161,6 +162,8 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
     if (why == 0)
         why = (uint32_t)symm__device_await(&args.team, args.peer, args.signal, args.tag,
                                            count + 1, seen);
+    if (!(args.flags & SYMM_CUDA_EARLY)) /* it waits for the peer no more */
+        symm_round_trigger(args);
     if (why == 0)
         return;
     /* symm__device_unmet has marked all channels ABORTED; this one's mark is the reason */

@@ -65,7 +65,8 @@
  * once, after the kernels before: at most one kernel is resident beside the one that runs,
  * and none beside one that waits for a member that has not begun. Small grids (SYMM_CUDA_EARLY,
  * symm__cuda_shape_early) trigger at once: that saves 0.15 us of theirs, and 0.2 to 0.3 us of
- * clusters. The runtime makes no large kernel a dependent of one.
+ * clusters. The runtime makes no large kernel a dependent of one. A wait for a signal (p2p.cu)
+ * triggers at once, or where it is met: cuda/stream_order.h says when.
  *
  * A fresh pad holds zeros: word 0 (tag 0, call 0) never means a cancelled arrival. Tags are not 0.
  */

@@ -345,10 +345,11 @@ static bool may_depend(struct symm_cuda_follow *follow, struct symm_cuda_shape s
         follow->claimed || ctx->exclusive ? (uint32_t)ctx->processors / 4 : 1;
     const enum symm_cuda_front front = follow->front;
     const bool early = args->flags & SYMM_CUDA_EARLY;
+    const bool narrow = early || shape.blocks <= most;
     const bool depends =
-        follow->launcher->dependent &&
-        (early || front == SYMM_CUDA_FRONT_ENDS || shape.blocks <= most);
+        follow->launcher->dependent && (narrow || front == SYMM_CUDA_FRONT_ENDS);
 
+    symm__cuda_follow_learn(follow, narrow);
     if (front != SYMM_CUDA_FRONT_EARLY || !depends)
         args->flags &= ~SYMM_CUDA_RELAY;
     follow->front = early                           ? SYMM_CUDA_FRONT_EARLY

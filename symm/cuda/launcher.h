@@ -113,6 +113,7 @@ struct symm_cuda_ended {
     char why[SYMM_RECORD_BYTES];
 };
 #define SYMM_CUDA_ENDED 4
+#define SYMM_CUDA_HINTS 64
 
 struct symm_cuda_launcher {
     symm_ctx *ctx;
@@ -136,6 +137,7 @@ struct symm_cuda_launcher {
     pthread_mutex_t peeking;   /* guards the copy of a word from the device */
     pthread_mutex_t order;     /* guards `last` */
     struct symm_cuda_map last; /* stream_order.c: by stream; owned */
+    uint8_t wide[SYMM_CUDA_HINTS]; /* stream_order.c: by a hash of the stream */
     pthread_rwlock_t handles;
     pthread_mutex_t pool;
     CUevent *events; /* idle ones; owned */

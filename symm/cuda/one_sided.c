@@ -55,6 +55,12 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     enum symm_cuda_p2p call = t->waits                          ? SYMM_CUDA_SIGNAL_WAIT
                               : t->bytes == 0 && t->signal >= 0 ? SYMM_CUDA_SIGNAL
                                                                 : SYMM_CUDA_PUT;
+    const bool few =
+        t->signal >= 0 && ((uintptr_t)t->src | (uintptr_t)t->dst) % 16 == 0;
+    const uint32_t when = !t->waits ? SYMM_CUDA_RELAY
+                          : symm__cuda_wait_early(team->ctx->launcher, stream)
+                              ? SYMM_CUDA_EARLY
+                              : 0;
     int channel = symm__cuda_channel_state(team, stream, captured);
     struct symm_cuda_args args = {
         .team = team->device,
@@ -65,10 +71,9 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
         .result = result,
         .tag = t->tag,
         .channel = (uint32_t)channel,
-        .flags =
-            (t->waits ? SYMM_CUDA_EARLY : SYMM_CUDA_RELAY) |
-            (__atomic_load_n(&team->cuda->marked, __ATOMIC_RELAXED) ? SYMM_CUDA_REPORTED
-                                                                    : 0),
+        .flags = when | (__atomic_load_n(&team->cuda->marked, __ATOMIC_RELAXED)
+                             ? SYMM_CUDA_REPORTED
+                             : 0),
         .kind = (int32_t)call,
         .dtype = SYMM_UINT8,
         .peer = symm__team_place(team, t->peer),
@@ -94,6 +99,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     status = symm__cuda_follow_begin(
         team, channel < SYMM_CHANNELS && !*captured ? &team->channel[channel] : NULL,
         stream, (uint32_t)channel, &args, &follow);
+    follow.waits = t->waits;
     if (status == SYMM_OK)
         status = symm__cuda_start(&follow, function, shape, &args, stream, t->what);
     symm__cuda_follow_end(&follow, status == SYMM_OK);

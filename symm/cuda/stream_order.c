@@ -13,8 +13,12 @@
 #define CAPTURE(id) ((uint64_t)(id) | UINT64_C(1) << 62)
 
 /* A mark: the address of the word by which the channel's calls have failed. In launcher->last an
- * enum symm_cuda_front is in its lowest bits. */
+ * enum symm_cuda_front is in its lowest bits, then whether the call was a wait for a signal. */
 #define FRONT 3u
+#define WAITS 4u
+
+/* Waits, with kernels of one block behind them, after which a wait triggers at once again. */
+#define WIDE_WAITS 8u
 static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
 {
     return (uintptr_t)&cuda->state->failed[16 * channel];
@@ -98,6 +102,8 @@ symm_status symm__cuda_follow_begin(symm_team *team,
     pthread_mutex_lock(&launcher->order);
     follow->last = symm__cuda_map_value(&launcher->last, follow->id);
     follow->front = front_of(follow);
+    follow->awaited =
+        follow->front != SYMM_CUDA_FRONT_UNKNOWN && (follow->last & WAITS);
     if (follow->last == 0 && !symm__cuda_map_reserve(&launcher->last, 2))
         status = symm__fail(SYMM_ERR_NOMEM, "no memory for a stream's last call");
     if (follow->last - mark_of(own, 0) >= sizeof(own->state->failed) &&
@@ -121,7 +127,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
 void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
 {
     struct symm_cuda_launcher *launcher = follow->launcher;
-    const uint64_t last = follow->mark | follow->front;
+    const uint64_t last = follow->mark | follow->front | (follow->waits ? WAITS : 0);
 
     if (launched && follow->id != 0 && (follow->last != last || follow->capture)) {
         pthread_mutex_lock(&launcher->order);
@@ -133,6 +139,32 @@ void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
     }
     if (follow->before) /* release: pairs with the acquire in follow_forget */
         __atomic_sub_fetch(&follow->before->followers, 1, __ATOMIC_RELEASE);
+}
+
+static size_t hint_of(const void *stream)
+{
+    return symm__cuda_mix(0, (uintptr_t)stream) % SYMM_CUDA_HINTS;
+}
+
+bool symm__cuda_wait_early(const struct symm_cuda_launcher *launcher,
+                           const void *stream)
+{
+    return __atomic_load_n(&launcher->wide[hint_of(stream)], __ATOMIC_RELAXED) == 0;
+}
+
+void symm__cuda_follow_learn(const struct symm_cuda_follow *follow, bool narrow)
+{
+    uint8_t *hint, wide;
+
+    if (!follow->awaited)
+        return;
+    /* relaxed: a guess; streams with one hash may spoil it for each other */
+    hint = &follow->launcher->wide[hint_of(follow->stream)];
+    wide = __atomic_load_n(hint, __ATOMIC_RELAXED);
+    if (!narrow)
+        __atomic_store_n(hint, WIDE_WAITS, __ATOMIC_RELAXED);
+    else if (wide > 0)
+        __atomic_store_n(hint, (uint8_t)(wide - 1), __ATOMIC_RELAXED);
 }
 
 symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
@@ -157,8 +189,8 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
     follow->captured = captured;
     if (status != SYMM_OK || !follow->before)
         return status;
-    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, team->local_size, team->ctx->processors,
-                        &kernel, &shape);
+    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, false, team->local_size,
+                        team->ctx->processors, &kernel, &shape);
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;

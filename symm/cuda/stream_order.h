@@ -15,6 +15,12 @@
  * and no others. Under a capture's own id the map has the stream of the capture's latest call.
  * A call between begin and end keeps the other team's state allocated.
  *
+ * A wait for a signal lets the next kernel become resident at once, so one of several blocks may not
+ * be its dependent (may_depend in launch.c), and starts 1 us late. Where such kernels came behind the
+ * last waits on the stream, a wait lets the next one become resident when the signal has come: that
+ * may be of any size, and one block starts 0.13 us later than with a wait that triggers at once. This
+ * is kept for each handle of a stream, by a hash: a guess that is wrong costs time alone.
+ *
  * Cost: a lock and a table look-up for each call; a call that follows another team's reads
  * two words more.
  */
@@ -44,6 +50,7 @@ struct symm_cuda_follow {
     bool
         claimed; /* the kernel's channel has a claim for it, or it needs none (budget.h) */
     bool captured;           /* relay: the stream is captured into a graph */
+    bool waits, awaited;     /* this call is a wait for a signal; the one in front is */
 };
 
 /* Before a launch on the stream: fills args->before. mark: the number of the failed word that the
@@ -56,6 +63,11 @@ symm_status symm__cuda_follow_begin(symm_team *team,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
 /* After the launch. launched: the call is now the stream's last one. */
 void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched);
+/* Whether a wait for a signal should trigger at once (SYMM_CUDA_EARLY). */
+bool symm__cuda_wait_early(const struct symm_cuda_launcher *launcher,
+                           const void *stream);
+/* narrow: the kernel may be resident behind one that waits. */
+void symm__cuda_follow_learn(const struct symm_cuda_follow *follow, bool narrow);
 /* For operations that are no kernels of the library (copy engine, an engine's): if the call
  * before is another team's, this puts a kernel on the stream that reads its marks. */
 symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
