@@ -16,6 +16,9 @@
  * word sees all that was put, and what earlier kernels of the stream put. The counter lives
  * in device memory and the kernel advances it, so a replayed graph raises new signals.
  *
+ * One block needs no counter, which costs 0.7 us: it copies up to SYMM_PUT_PACKETS packets a thread,
+ * all of them under way while it loads the counters.
+ *
  * The wait (symm_device_signal_wait) is bounded. A wait that ends without its signal marks all
  * channels failed, so that the kernels after it do nothing, on its stream and on those that
  * events order after it, then writes the record (channel SYMM_CHANNELS), and sets
@@ -97,23 +100,64 @@ SYMM_DEVICE void copy(const struct symm_cuda_args &args)
                             symm_packet_gather(args.in, bytes, args.bytes, 1, true));
 }
 
+/* A thread's packets of a put of one block: the first, with the array's last bytes, and others. */
+struct few {
+    struct symm_packet first, next[SYMM_PUT_PACKETS - 1];
+};
+
+SYMM_DEVICE bool is_few(const struct symm_cuda_args &args)
+{
+    return gridDim.x == 1 &&
+           args.bytes <= (uint64_t)16 * SYMM_PUT_PACKETS * blockDim.x &&
+           symm_aligned(args.in) && symm_aligned(args.out) &&
+           (args.bytes <= (uint64_t)16 * blockDim.x || args.bytes % 16 == 0);
+}
+
+SYMM_DEVICE void load_few(const struct symm_cuda_args &args, struct few *few)
+{
+    const uint32_t bytes = (uint32_t)args.bytes, first = 16 * threadIdx.x;
+
+    few->first = symm_packet_gather(args.in, first, bytes, 1, true);
+    if (bytes <= 16 * blockDim.x)
+        return;
+    SYMM_UNROLL
+    for (uint32_t u = 1; u < SYMM_PUT_PACKETS; u++) {
+        const uint32_t at = first + 16 * u * blockDim.x;
+
+        few->next[u - 1] = symm_port_packet_if(at < bytes, (const char *)args.in + at);
+    }
+}
+
+SYMM_DEVICE void store_few(const struct symm_cuda_args &args, const struct few &few)
+{
+    const uint32_t bytes = (uint32_t)args.bytes, first = 16 * threadIdx.x;
+
+    symm_packet_scatter(args.out, first, bytes, 1, true, few.first);
+    if (bytes <= 16 * blockDim.x)
+        return;
+    SYMM_UNROLL
+    for (uint32_t u = 1; u < SYMM_PUT_PACKETS; u++) {
+        const uint32_t at = first + 16 * u * blockDim.x;
+
+        if (at < bytes)
+            *(struct symm_packet *)((char *)args.out + at) = few.next[u - 1];
+    }
+}
+
 SYMM_KERNEL_BARE(symm_p2p_put)
 {
-    const bool signals = args.signal >= 0;
-    const bool few = gridDim.x == 1 && args.bytes <= (uint64_t)16 * blockDim.x &&
-                     symm_aligned(args.in) && symm_aligned(args.out);
-    const uint64_t first = (uint64_t)16 * threadIdx.x;
-    struct symm_packet packet = {};
+    const bool signals = args.signal >= 0, is = is_few(args);
+    struct few few = {};
     uint32_t count, failed;
     bool stopped;
 
     depend(args);
-    if (few) /* in flight while the counters are */
-        packet = symm_packet_gather(args.in, first, args.bytes, 1, true);
+    if (is) /* in flight while the counters are */
+        load_few(args, &few);
     failed = begin(
         args, signals ? &args.team.state->sent[args.peer][args.signal] : NULL, &count);
-    if (failed == 0 && few)
-        symm_packet_scatter(args.out, first, args.bytes, 1, true, packet);
+    if (failed == 0 && is)
+        store_few(args, few);
     else if (failed == 0)
         copy(args);
     if (!signals) /* no release follows: round.cuh, "A kernel's end" */

@@ -534,15 +534,18 @@ uint64_t symm__cuda_shape_rounds(const struct symm_cuda_query *query,
     }
 }
 
-void symm__cuda_shape_put(uint64_t bytes, int processors, struct symm_cuda_shape *shape)
+void symm__cuda_shape_put(uint64_t bytes, bool few, int processors,
+                          struct symm_cuda_shape *shape)
 {
     const struct symm_cuda_query query = {.processors = processors};
+    const bool one = few && bytes <= PACKET * SYMM_PUT_PACKETS * MOST_THREADS;
 
     shape->threads = WARP;
     while (shape->threads < MOST_THREADS && bytes > PACKET * shape->threads)
         shape->threads *= 2;
     shape->blocks =
-        blocks_for(&query, divide_up(bytes, PACKET), COPY_PACKETS, COPY_BLOCKS);
+        one ? 1
+            : blocks_for(&query, divide_up(bytes, PACKET), COPY_PACKETS, COPY_BLOCKS);
 }
 
 void symm__cuda_shape_norm(uint64_t rows, uint32_t hidden, symm_dtype dtype,

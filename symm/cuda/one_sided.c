@@ -84,7 +84,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     void *function = NULL;
     symm_status status;
 
-    symm__cuda_p2p_find(call, t->bytes, team->local_size, team->ctx->processors,
+    symm__cuda_p2p_find(call, t->bytes, few, team->local_size, team->ctx->processors,
                         &kernel, &shape);
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
