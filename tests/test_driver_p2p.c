@@ -17,7 +17,8 @@
 
 #define AREA  ((uint64_t)1 << 20)
 #define GUARD 64u
-#define PUTS  60
+#define BLANK 0xa5 /* each byte where nothing was put */
+#define PUTS  114  /* all sizes, aligned and not, by one block and by several */
 #define LAST  (UINT32_MAX - 20) /* signals raised before: the count passes its limit */
 
 struct job {
@@ -58,9 +59,13 @@ struct put {
 
 static struct put put_of(int k)
 {
-    static const size_t sizes[] = {0, 1, 15, 16, 17, 4096, 5001, 100000};
+    /* 512 and 1024 bytes are a packet of each thread; one block takes four in one round. */
+    static const size_t sizes[] = {0,    1,    15,   16,   17,    496,  512,
+                                   513,  528,  1024, 1040, 1500,  2048, 2063,
+                                   2064, 4080, 4096, 5001, 100000};
+    enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
     uint32_t z = (uint32_t)k * 2654435761u;
-    struct put put = {.bytes = sizes[(unsigned)k % 8],
+    struct put put = {.bytes = sizes[k % SIZES],
                       .from = z >> 8 & 31,
                       .to = z >> 16 & 31,
                       .blocks = 1 + (z >> 20) % 5,
@@ -68,6 +73,8 @@ static struct put put_of(int k)
 
     if (k % 3 == 0)
         put.from = put.to = 0;
+    if (k / SIZES % 2 == 0)
+        put.blocks = 1;
     return put;
 }
 
@@ -102,8 +109,8 @@ static void ring(struct heaps *heaps, int rank, void *arg)
             job->wrong[rank] += mine[i] != byte_of(from, k, i);
         for (size_t i = 1; i <= 16; i++)
             job->wrong[rank] +=
-                mine[-(ptrdiff_t)i] != 0 || mine[put.bytes + i - 1] != 0;
-        memset(mine, 0, put.bytes);
+                mine[-(ptrdiff_t)i] != BLANK || mine[put.bytes + i - 1] != BLANK;
+        memset(mine, BLANK, put.bytes);
         /* Room for the next put: back to who sent. */
         args.peer = from;
         args.signal = 255;
@@ -121,6 +128,8 @@ static void test_ring(void **unused)
         struct heaps *heaps = open_heaps(size, 0);
         struct job job = {0};
 
+        for (int r = 0; r < size; r++)
+            memset(heaps_at(heaps, r, heaps->buffers + AREA), BLANK, AREA);
         for (int r = 0; r < size; r++)
             for (int p = 0; p < size; p++)
                 for (int s = 0; s < SYMM_SIGNALS; s++) {
