@@ -146,17 +146,17 @@ SYMM_DEVICE void store_few(const struct symm_cuda_args &args, const struct few &
 
 SYMM_KERNEL_BARE(symm_p2p_put)
 {
-    const bool signals = args.signal >= 0, is = is_few(args);
+    const bool signals = args.signal >= 0, at_once = is_few(args);
     struct few few = {};
     uint32_t count, failed;
     bool stopped;
 
     depend(args);
-    if (is) /* in flight while the counters are */
+    if (at_once) /* in flight while the counters are */
         load_few(args, &few);
     failed = begin(
         args, signals ? &args.team.state->sent[args.peer][args.signal] : NULL, &count);
-    if (failed == 0 && is)
+    if (failed == 0 && at_once)
         store_few(args, few);
     else if (failed == 0)
         copy(args);

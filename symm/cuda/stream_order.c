@@ -19,6 +19,7 @@
 
 /* Waits, with kernels of one block behind them, after which a wait triggers at once again. */
 #define WIDE_WAITS 8u
+
 static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
 {
     return (uintptr_t)&cuda->state->failed[16 * channel];
