@@ -247,7 +247,7 @@ if [ -e "$build/python/symm/_core.abi3.so" ] && has torch; then
     [ -z "${SYMM_TORCH_SUITE-}" ] ||
         check torch_symm_mem_suite 230 env PYTHONPATH="$root/$build/python" \
             python3 tests/python/torch/symm_mem_suite.py "$SYMM_TORCH_SUITE"
-    check inductor_lowering 230 env PYTHONPATH="$root/$build/python" \
+    check inductor_lowering 290 env PYTHONPATH="$root/$build/python" \
         python3 bench/inductor_lowering.py
     check torch_llama_compiled 300 env PYTHONPATH="$root/$build/python" \
         torchrun --standalone --nproc-per-node 2 \
