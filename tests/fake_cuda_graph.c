@@ -222,7 +222,24 @@ CUresult fake_capture_add(CUstream stream, const struct fake_op *op)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     fake_graph_add(c->graph, op);
     stream->capture_last = ++c->count;
+    stream->after.node[0] = (CUgraphNode)(uintptr_t)c->count;
+    stream->after.count = 1;
     return CUDA_SUCCESS;
+}
+
+/* As a GPU's driver: what the others lead to stays among them. */
+static void follow_also(struct fake_nodes *after, const struct fake_nodes *others)
+{
+    for (size_t i = 0; i < others->count; i++) {
+        size_t k = 0;
+
+        while (k < after->count && after->node[k] != others->node[i])
+            k++;
+        if (k == FAKE_NODES)
+            fake_die("an operation of a capture follows more than %d", FAKE_NODES);
+        after->node[k] = others->node[i];
+        after->count += k == after->count;
+    }
 }
 
 CUresult fake_capture_record(CUstream stream, CUevent event)
@@ -237,6 +254,7 @@ CUresult fake_capture_record(CUstream stream, CUevent event)
     event->capture = c;
     event->capture_stream = stream;
     event->capture_number = c->count;
+    event->after = stream->after;
     return CUDA_SUCCESS;
 }
 
@@ -256,11 +274,13 @@ CUresult fake_capture_join(CUstream stream, CUevent event)
     if (!stream->capture) {
         stream->capture = c;
         stream->capture_last = stream->capture_joined = 0;
+        stream->after.count = 0;
     } else if (from != c->origin) { /* its work is now this stream's, too */
         stream->capture_last = ++c->count;
     }
     if (from && from != stream && event->capture_number > from->capture_joined)
         from->capture_joined = event->capture_number;
+    follow_also(&stream->after, &event->after);
     return CUDA_SUCCESS;
 }
 
@@ -338,6 +358,7 @@ FAKE_API CUresult CUDAAPI cuStreamBeginCapture(CUstream stream,
     c->next = captures;
     captures = c;
     stream->capture = c;
+    stream->after.count = 0;
     return CUDA_SUCCESS;
 }
 
@@ -402,16 +423,23 @@ FAKE_API CUresult CUDAAPI cuStreamGetCaptureInfo(
     CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
     const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count)
 {
+    static const CUgraphEdgeData plain[FAKE_NODES];
     CUresult result = cuStreamIsCapturing(stream, status);
     FAKE_LOCKED;
 
     if (result != CUDA_SUCCESS || *status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return result;
-    if (nodes || edges || count)
-        fake_die("the nodes of a capture are not supported by the fake");
     result = fake_stream_of(&stream);
     if (result != CUDA_SUCCESS)
         return result;
+    if (edges ? !nodes : nodes != NULL)
+        fake_die("%s: give nodes and edges, or neither", __func__);
+    if (nodes)
+        *nodes = stream->after.node;
+    if (edges)
+        *edges = plain;
+    if (count)
+        *count = stream->after.count;
     if (id)
         *id = stream->capture->id;
     if (graph)

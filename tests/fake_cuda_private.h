@@ -27,6 +27,7 @@
 #define FAKE_API         __attribute__((visibility("default")))
 #define FAKE_GRANULARITY ((size_t)2 << 20)
 #define FAKE_DEVICES     16
+#define FAKE_NODES       64 /* of a capture, in front of one operation */
 #define FAKE_PAGE        ((size_t)4096)
 
 /* ---- Objects: everything that a program creates and must release ----------------- */
@@ -269,6 +270,12 @@ struct fake_graph {
     struct fake_held *held; /* user objects */
 };
 
+/* Nodes of a capture, by their numbers. */
+struct fake_nodes {
+    CUgraphNode node[FAKE_NODES];
+    size_t count;
+};
+
 struct CUstream_st {
     struct fake_object object;
     CUcontext context;
@@ -284,6 +291,7 @@ struct CUstream_st {
     struct fake_grid *grid; /* in the model: the grid of the last operation */
     struct fake_capture *capture; /* not NULL: this stream's operations are recorded */
     uint64_t capture_last, capture_joined;
+    struct fake_nodes after; /* in a capture: what its next operation follows */
 };
 
 struct CUevent_st {
@@ -294,6 +302,7 @@ struct CUevent_st {
     struct fake_capture *capture; /* the capture, if it still runs */
     CUstream capture_stream;
     uint64_t capture_number;
+    struct fake_nodes after; /* of the stream, when it was recorded in a capture */
 };
 
 /* A running capture; lives until the origin's cuStreamEndCapture. */

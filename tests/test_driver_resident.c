@@ -156,7 +156,7 @@ static int captured(symm_ctx *ctx, void *arg)
 static int forked(symm_ctx *ctx, void *arg)
 {
     void **on, *graph = NULL;
-    bool fork, join;
+    bool fork, join, late;
     struct stage s;
 
     CHECK_ZERO(stage_open(&s, ctx, arg, 3));
@@ -175,9 +175,17 @@ static int forked(symm_ctx *ctx, void *arg)
     CHECK_OK(perf_gpu_order(s.r.gpu, on[2], on[0]));
     CHECK_OK(sum(&s, on[0], COUNT));
     join = depends(&s);
+    CHECK_OK(await(&s, on[1], 3)); /* in front by a join after the next call */
+    CHECK_OK(sum(&s, on[0], COUNT));
+    CHECK_OK(perf_gpu_order(s.r.gpu, on[1], on[0]));
+    CHECK_OK(sum(&s, on[0], COUNT));
+    late = depends(&s);
+    CHECK_OK(sum(&s, on[0], COUNT));
+    CHECK(depends(&s));
     CHECK_OK(perf_gpu_captured(s.r.gpu, on[0], &graph));
     CHECK(!fork);
     CHECK(!join);
+    CHECK(!late);
     perf_gpu_graph_free(s.r.gpu, graph);
     return stage_close(&s);
 }

@@ -33,29 +33,32 @@ static symm_team *own_of(symm_team *team)
                                                           : team;
 }
 
-/* The number by which the stream's calls are ordered; 0: its calls follow no others.
- * *in: the capture's number; 0: the stream is not captured. */
+/* Finds the number by which the stream's calls are ordered (follow->id; 0: its calls follow no
+ * others), the capture's and whether an event has put more in front of the next one. */
 static symm_status order_id(symm_team *team, const struct symm_team_channel *channel,
-                            void *stream, uint64_t *id, uint64_t *in)
+                            struct symm_cuda_follow *follow)
 {
     const struct symm_cuda_driver *driver = team->ctx->launcher->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUgraphNode *nodes; /* their number comes with them, and they with edges */
+    const void *edges;
     cuuint64_t number = 0;
+    size_t count = 0;
 
-    *id = *in = 0;
     if (channel && channel->stream_id != 0 && !channel->captured) {
-        *id = channel->stream_id;
+        follow->id = channel->stream_id;
         return SYMM_OK;
     }
-    if (stream && driver->cuStreamGetCaptureInfo &&
-        driver->cuStreamGetCaptureInfo((CUstream)stream, &capture, &number, NULL, NULL,
-                                       NULL, NULL) == CUDA_SUCCESS &&
+    if (follow->stream && driver->cuStreamGetCaptureInfo &&
+        driver->cuStreamGetCaptureInfo((CUstream)follow->stream, &capture, &number,
+                                       NULL, &nodes, &edges, &count) == CUDA_SUCCESS &&
         capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-        *in = CAPTURE(number);
-        *id = symm__cuda_mix(*in, (uintptr_t)stream);
+        follow->capture = CAPTURE(number);
+        follow->id = symm__cuda_mix(follow->capture, (uintptr_t)follow->stream);
+        follow->joined = count > 1;
         return SYMM_OK;
     }
-    return symm__cuda_stream_id(team->ctx, stream, id);
+    return symm__cuda_stream_id(team->ctx, follow->stream, &follow->id);
 }
 
 /* The team of this context to which the mark belongs; NULL: it has ended. */
@@ -74,12 +77,14 @@ static struct symm_cuda_team *team_of(struct symm_cuda_launcher *launcher,
 
 /* What is in front of the stream's next kernel. A capture has several streams, and an event may put a
  * kernel of one in front of a call on another. So the answer is UNKNOWN unless the capture's latest
- * call was on this stream. With the lock. */
+ * call was on this stream, and nothing that other streams had before is in front beside it. With the
+ * lock. */
 static enum symm_cuda_front front_of(const struct symm_cuda_follow *follow)
 {
     if (follow->capture != 0 &&
-        symm__cuda_map_value(&follow->launcher->last, follow->capture) !=
-            (uintptr_t)follow->stream)
+        (follow->joined ||
+         symm__cuda_map_value(&follow->launcher->last, follow->capture) !=
+             (uintptr_t)follow->stream))
         return SYMM_CUDA_FRONT_UNKNOWN;
     return (enum symm_cuda_front)(follow->last & FRONT);
 }
@@ -97,7 +102,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
     *follow = (struct symm_cuda_follow){
         .launcher = launcher, .mark = mark_of(own, mark), .stream = stream};
     args->flags &= SYMM_CUDA_BEFORE - 1;
-    status = order_id(team, channel, stream, &follow->id, &follow->capture);
+    status = order_id(team, channel, follow);
     if (status != SYMM_OK || follow->id == 0)
         return status;
     pthread_mutex_lock(&launcher->order);

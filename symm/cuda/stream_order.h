@@ -44,6 +44,7 @@ struct symm_cuda_follow {
     void *stream;
     uint64_t id;      /* of the stream */
     uint64_t capture; /* number of the capture that the stream is in; 0: none */
+    bool joined; /* there an event has put others' work beside the stream's in front */
     uint64_t mark,
         last; /* of this call, and of the stream's last one: see stream_order.c */
     enum symm_cuda_front front; /* symm__cuda_start replaces it */
