@@ -203,6 +203,43 @@ static int follow(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* A graph that was made before the call that fails puts nothing when it is replayed behind it. */
+static int replayed(symm_ctx *ctx, void *arg)
+{
+    const struct scene *scene = arg;
+    const symm_call other = {.size = sizeof(other), .timeout = SECONDS};
+    void *graph = NULL;
+    struct stage s;
+
+    CHECK_ZERO(stage_open(&s, ctx, true));
+    memset(s.in.host, 1, s.in.bytes);
+    CHECK_ZERO(device_put(&s.in, 0, s.in.bytes));
+    for (int team = 0; team < 2; team++) /* functions are loaded */
+        CHECK_OK(reduce(&s, team, &other, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    if (s.rank == 0) {
+        CHECK_ZERO(perf_gpu_capture(s.gpu, s.stream));
+        CHECK_OK(queue_next(&s, 0, PUT, NULL));
+        CHECK_ZERO(perf_gpu_captured(s.gpu, s.stream, &graph));
+        CHECK_OK(fail_first(&s, scene->first));
+        CHECK_ZERO(perf_gpu_replay(s.gpu, graph, s.stream));
+        CHECK_OK(symm_stream_synchronize(ctx, s.stream, SECONDS));
+        CHECK_STATUS(await(&s, 0), SYMM_ERR_TIMEOUT);
+    }
+    CHECK_OK(symm_barrier(s.world, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    CHECK_ZERO(device_get(&s.heap[0], 0, 64));
+    for (int i = 0; i < 64; i++)
+        CHECK_MESSAGE(s.heap[0].host[i] == 0, "first %d: byte %d was put",
+                      (int)scene->first, i);
+    CHECK_OK(symm_barrier(s.world, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    if (graph)
+        perf_gpu_graph_free(s.gpu, graph);
+    stage_close(&s);
+    return 0;
+}
+
 static void pause_stream(void *unused)
 {
     (void)unused;
@@ -335,6 +372,13 @@ static void test_captured(void **unused)
         run(follow, &(struct scene){first, REDUCE, .own = true, .capture = true});
 }
 
+static void test_replayed(void **unused)
+{
+    (void)unused;
+    for (int first = 0; first < FIRSTS; first++)
+        run(replayed, &(struct scene){.first = (enum first)first});
+}
+
 static void test_ended(void **unused)
 {
     (void)unused;
@@ -358,9 +402,9 @@ static void test_crossed(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow), cmocka_unit_test(test_crossed),
-        cmocka_unit_test(test_captured), cmocka_unit_test(test_ended),
-        cmocka_unit_test(test_queues)};
+        cmocka_unit_test(test_follow),   cmocka_unit_test(test_crossed),
+        cmocka_unit_test(test_captured), cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_ended),    cmocka_unit_test(test_queues)};
 
     device_suite();
     if (device_ranks(2) < 2)

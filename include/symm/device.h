@@ -460,6 +460,9 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
         symm__device_store(&record->state, why);
     }
     symm__device_store(failed, why);
+    /* for one-sided calls of graphs */
+    symm__device_store_relaxed(&team->state->failed[16 * SYMM_CHANNELS],
+                               SYMM_DEVICE_ABORTED);
     return (int)why;
 }
 

@@ -144,8 +144,8 @@ struct symm_device_block {
 
 /* Local memory of one rank: never read by peers. */
 struct symm_device_state {
-    /* [16 * channel]: not 0: kernels do nothing. The last one is for one-sided calls on
-     * streams that have no channel. */
+    /* [16 * channel]: not 0: kernels do nothing. The last one is for one-sided calls that
+     * a graph holds, or on streams that have no channel; a failure of any channel sets it. */
     uint32_t failed[(SYMM_CHANNELS + 1) * 16];
     struct symm_device_block block[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
     uint32_t sent[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* signals, by receiver */

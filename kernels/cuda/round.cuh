@@ -38,7 +38,8 @@
  * first thread of the team's kernels on this rank claims the record in host memory and fills
  * it, `state` last, by a release: a rank that learns of the failure from the host finds the
  * arrival cancelled everywhere. failed[channel] stops the other blocks at their next poll
- * and later kernels at their start. A failure that the host has found (record.abort) concerns all
+ * and later kernels at their start; those of one-sided calls that a graph holds, or whose stream
+ * has no channel, read the last of these marks, which each failure sets. A failure that the host has found (record.abort) concerns all
  * channels: the kernel that sees it in a wait marks them all, before its own end.
  * state->reported, which streams and the watchdog copy from record.abort, is for kernels after
  * operations that wait without a kernel. Where the call before on the stream is another
@@ -174,7 +175,7 @@ SYMM_DEVICE void symm_round_cancel(const struct symm_cuda_args &args, uint32_t c
     }
 }
 
-/* status: minus the symm_status. */
+/* status: minus the symm_status. One-sided calls of graphs read the mark of no channel. */
 SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t call,
                                  uint32_t status, symm_members missing)
 {
@@ -182,6 +183,8 @@ SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t cal
         symm_round_cancel(args, call);
     symm_round_record(args, call, status, missing);
     symm_port_store32_relaxed(symm_failed_of(args), status);
+    symm_port_store32_relaxed(&args.team.state->failed[SYMM_CHANNELS * 16],
+                              (uint32_t)-SYMM_ERR_ABORTED);
     if (args.result)
         symm_port_store32_relaxed(args.result, status);
 }

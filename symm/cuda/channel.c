@@ -374,7 +374,8 @@ symm_status symm__cuda_channel_find(symm_team *team, void *stream,
     return cache_or_leave(*channel);
 }
 
-int symm__cuda_channel_state(symm_team *team, const void *stream, bool *captured)
+/* SYMM_CHANNELS: none. */
+static int index_of(symm_team *team, const void *stream, bool *captured)
 {
     struct symm_team_channel *channel;
     uint64_t id;
@@ -394,7 +395,14 @@ int symm__cuda_channel_of(symm_team *team, const void *stream)
 {
     bool captured;
 
-    return symm__cuda_channel_state(team, stream, &captured);
+    return index_of(team, stream, &captured);
+}
+
+int symm__cuda_mark_of(symm_team *team, const void *stream, bool *captured)
+{
+    const int index = index_of(team, stream, captured);
+
+    return *captured ? SYMM_CHANNELS : index;
 }
 
 /* ---- Claiming ----------------------------------------------------------------------------- */

@@ -455,8 +455,7 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     entry->args.result = NULL;
     entry->args.sequence =
         symm__cuda_channel_launch(channel, entry->blocks, entry->args.tag);
-    if (__atomic_load_n(&channel->team->cuda->marked, __ATOMIC_RELAXED))
-        entry->args.flags |= SYMM_CUDA_REPORTED;
+    entry->args.flags |= symm__cuda_reported(channel->team->cuda, channel->captured);
     __atomic_store_n(&channel->team->cuda->timeout[channel->index],
                      entry->args.team.timeout, __ATOMIC_RELAXED); /* for a sentence */
     status = symm__cuda_follow_begin(channel->team, channel, channel->stream,

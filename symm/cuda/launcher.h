@@ -86,6 +86,16 @@ symm__cuda_extended(const struct symm_cuda_team *cuda)
     return (struct symm_cuda_record *)(void *)cuda->record;
 }
 
+/* SYMM_CUDA_REPORTED where the call's kernel may run behind a wait that the host may end: a replay
+ * may, whenever its graph was made. Else 0. */
+static inline uint32_t symm__cuda_reported(const struct symm_cuda_team *cuda,
+                                           bool captured)
+{
+    return captured || __atomic_load_n(&cuda->marked, __ATOMIC_RELAXED)
+               ? SYMM_CUDA_REPORTED
+               : 0;
+}
+
 struct symm_cuda_word {
     struct symm_cuda_word *next;
     uint32_t *at; /* the host's address */

@@ -61,23 +61,21 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
                           : symm__cuda_wait_early(team->ctx->launcher, stream)
                               ? SYMM_CUDA_EARLY
                               : 0;
-    int channel = symm__cuda_channel_state(team, stream, captured);
-    struct symm_cuda_args args = {
-        .team = team->device,
-        .in = t->src,
-        .out = t->dst,
-        .count = t->bytes,
-        .bytes = t->bytes,
-        .result = result,
-        .tag = t->tag,
-        .channel = (uint32_t)channel,
-        .flags = when | (__atomic_load_n(&team->cuda->marked, __ATOMIC_RELAXED)
-                             ? SYMM_CUDA_REPORTED
-                             : 0),
-        .kind = (int32_t)call,
-        .dtype = SYMM_UINT8,
-        .peer = symm__team_place(team, t->peer),
-        .signal = t->signal};
+    int channel = symm__cuda_mark_of(team, stream, captured);
+    struct symm_cuda_args args = {.team = team->device,
+                                  .in = t->src,
+                                  .out = t->dst,
+                                  .count = t->bytes,
+                                  .bytes = t->bytes,
+                                  .result = result,
+                                  .tag = t->tag,
+                                  .channel = (uint32_t)channel,
+                                  .flags =
+                                      when | symm__cuda_reported(team->cuda, *captured),
+                                  .kind = (int32_t)call,
+                                  .dtype = SYMM_UINT8,
+                                  .peer = symm__team_place(team, t->peer),
+                                  .signal = t->signal};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     struct symm_cuda_follow follow;
@@ -97,8 +95,8 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
                          __ATOMIC_RELAXED);
     }
     status = symm__cuda_follow_begin(
-        team, channel < SYMM_CHANNELS && !*captured ? &team->channel[channel] : NULL,
-        stream, (uint32_t)channel, &args, &follow);
+        team, channel < SYMM_CHANNELS ? &team->channel[channel] : NULL, stream,
+        (uint32_t)channel, &args, &follow);
     follow.waits = t->waits;
     if (status == SYMM_OK)
         status = symm__cuda_start(&follow, function, shape, &args, stream, t->what);

@@ -177,9 +177,9 @@ symm_status symm__cuda_follow_relay(symm_team *team, void *stream,
                                     struct symm_cuda_follow *follow)
 {
     bool captured;
-    const int mark = symm__cuda_channel_state(team, stream, &captured);
+    const int mark = symm__cuda_mark_of(team, stream, &captured);
     const struct symm_team_channel *channel =
-        mark < SYMM_CHANNELS && !captured ? &team->channel[mark] : NULL;
+        mark < SYMM_CHANNELS ? &team->channel[mark] : NULL;
     struct symm_cuda_args args = {.team = own_of(team)->device,
                                   .channel = (uint32_t)mark,
                                   .kind = SYMM_CUDA_PUT,
