@@ -140,7 +140,11 @@ static int await_failure(struct stage *s, int team)
 
     CHECK_MESSAGE(status == SYMM_ERR_ABORTED, "rank %d, team %d: %s, %s", s->rank, team,
                   symm_status_name(status), symm_last_error());
-    CHECK_ERROR(team == 1 ? "rank 0 did not make" : " did not make ");
+    CHECK_ERROR(team == 1 ? "rank 0 did not make site 'after'"
+                          : " did not make site 'after'");
+    CHECK_MESSAGE(!strstr(symm_last_error(),
+                          s->stream ? "on the default stream" : "on stream 0x"),
+                  "another stream: %s", symm_last_error());
     CHECK_ERROR("the call before it on its stream");
     CHECK_ERROR("'vain'"); /* the cause, along the chain */
     return 0;

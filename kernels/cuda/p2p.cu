@@ -49,13 +49,13 @@ SYMM_DEVICE const uint32_t *reported_of(const struct symm_cuda_args &args)
 }
 
 /* 0, or why no call may be made: the call before it on the stream, of another team, has
- * failed. Then this team fails, too. */
-SYMM_COLD uint32_t before(const struct symm_cuda_args &args)
+ * failed. Then this team fails, too. signal: that a wait awaits, for its sentence; else -1. */
+SYMM_COLD uint32_t before(const struct symm_cuda_args &args, int signal)
 {
     const uint32_t why = symm_round_before(args);
 
     if (why != 0)
-        symm__device_unmet(&args.team, args.peer, args.signal, args.tag, 0, 0, why);
+        symm__device_unmet(&args.team, args.peer, signal, args.tag, 0, 0, why);
     return why;
 }
 
@@ -71,7 +71,7 @@ SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *co
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
     failed = failed != 0 ? failed : reported;
     if ((args.flags & SYMM_CUDA_BEFORE) && failed == 0)
-        failed = before(args);
+        failed = before(args, -1);
     if (failed != 0 && args.result)
         symm_port_store32_relaxed(args.result, failed);
     return failed;
@@ -202,7 +202,7 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
     seen = symm_device_word_load(symm__device_word(&args.team, args.peer, args.signal));
     why = why != 0 ? why : reported;
     if ((args.flags & SYMM_CUDA_BEFORE) && why == 0)
-        why = before(args);
+        why = before(args, args.signal);
     if (why == 0)
         why = (uint32_t)symm__device_await(&args.team, args.peer, args.signal, args.tag,
                                            count + 1, seen);

@@ -84,7 +84,7 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
         status = symm__cuda_work_begin(call->team, stream, &work, NULL);
     if (status != SYMM_OK)
         return status;
-    status = symm__cuda_follow_relay(call->team, stream, &follow);
+    status = symm__cuda_follow_relay(call->team, call->site, stream, &follow);
     if (call->captured)
         *call->captured = follow.captured;
     if (status == SYMM_OK)
