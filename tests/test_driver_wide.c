@@ -4,7 +4,7 @@
  * on each host and NCCL between them, over the fake driver and the fake NCCL. SYMM_HOST_ID
  * makes one machine appear as several hosts.
  */
-/* ctest: cost 5 */
+/* ctest: cost 12 */
 /* ctest: load 2 */
 #include "engine_stage.h"
 
@@ -431,6 +431,103 @@ static void test_late(void **state)
     }
 }
 
+/* ---- What is queued behind a failed call ------------------------------------------------ */
+
+enum first { WAIT, TOKEN, COLLECTIVE, RECEIVE, FIRSTS };
+/* Of the team over the hosts, and of that of the own host. */
+enum next { WIDE_PUT, WIDE_SUM, NEAR_PUT, NEAR_SUM, NEXTS };
+
+struct behind {
+    char layout[8]; /* first: as harness_host_of takes it */
+    enum first first;
+    enum next next;
+    _Atomic int over;
+};
+
+static symm_status fail_first(struct engine_stage *s, enum first first)
+{
+    const symm_call call = {.size = sizeof(call),
+                            .stream = s->stream,
+                            .site = "vain",
+                            .algorithm = first == TOKEN ? "copy_engine" : NULL,
+                            .timeout = 0.25};
+
+    if (first == COLLECTIVE)
+        return symm_all_reduce(s->team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                               SYMM_SUM, &call, NULL);
+    return first == RECEIVE
+               ? symm_recv(s->team, s->out.device, 8, SYMM_INT32, 1, &call, NULL)
+               : symm_signal_wait(s->team, 1, 7, &call, NULL);
+}
+
+static symm_status queue_next(struct engine_stage *s, symm_team *near, enum next next,
+                              void *there, symm_work **work)
+{
+    const symm_call call = {.size = sizeof(call), .stream = s->stream, .site = "after"};
+    symm_team *team = next >= NEAR_PUT ? near : s->team;
+
+    return next == WIDE_SUM || next == NEAR_SUM
+               ? symm_all_reduce(team, s->in.device, s->out.device, COUNT, SYMM_INT32,
+                                 SYMM_SUM, &call, work)
+               : symm_put_signal(team, there, s->in.device, 64, 1, 3, &call, work);
+}
+
+/* Rank 0 alone makes both calls: no other rank is needed for the second one to go wrong. */
+static int body_behind(symm_ctx *ctx, void *arg)
+{
+    struct behind *behind = arg;
+    struct engine_stage s;
+    struct device_area area;
+    symm_work *work = NULL;
+    symm_team *near;
+
+    CHECK_ZERO(engine_open(&s, ctx));
+    CHECK_OK(symm_team_split(s.team, s.rank / 2, s.rank, &near));
+    CHECK_ZERO(device_area_open(&area, s.gpu, near, 64));
+    CHECK_OK(symm_rendezvous(near));
+    CHECK_ZERO(sum(&s, s.team));
+    CHECK_ZERO(sum(&s, near));
+    if (behind->first == RECEIVE && s.rank == 1) /* their communicator is made */
+        CHECK_OK(symm_send(s.team, s.in.device, 8, SYMM_INT32, 0, NULL, NULL));
+    if (behind->first == RECEIVE && s.rank == 0)
+        CHECK_OK(symm_recv(s.team, s.out.device, 8, SYMM_INT32, 1, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, HARNESS_AMPLE));
+    if (s.rank == 0) {
+        void *there = behind->next == NEAR_PUT ? area.device : s.heap.device;
+
+        CHECK_OK(fail_first(&s, behind->first));
+        CHECK_OK(queue_next(&s, near, behind->next, there, &work));
+        CHECK(symm_work_synchronize(work, HARNESS_AMPLE) != SYMM_OK);
+        CHECK_ERROR("'vain'");
+        symm_work_release(work);
+    }
+    behind->over++;
+    CHECK(harness_until(&behind->over, s.n));
+    device_area_close(&area);
+    symm_team_destroy(near);
+    engine_close(&s);
+    return 0;
+}
+
+static void test_behind(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FIRSTS * NEXTS; i++) {
+        struct behind *behind = harness_shared(sizeof(*behind));
+        struct harness h = {.ranks = 4,
+                            .body = body_behind,
+                            .arg = behind,
+                            .configure = harness_host_of};
+
+        memcpy(behind->layout, "aabb", sizeof("aabb"));
+        behind->first = (enum first)(i % FIRSTS);
+        behind->next = (enum next)(i / FIRSTS);
+        printf("call %d behind %d\n", (int)behind->next, (int)behind->first);
+        assert_int_equal(harness_run(&h), 0);
+        harness_shared_free(behind, sizeof(*behind));
+    }
+}
+
 /* The last rank, of another host, aborts the team while rank 0 awaits rank 1 in a receive by a
  * communicator of their own, for which rank 1 does not come. All stay until all know. */
 static int body_aborted(symm_ctx *ctx, void *arg)
@@ -482,8 +579,9 @@ int main(void)
         cmocka_unit_test(test_hosts),     cmocka_unit_test(test_many),
         cmocka_unit_test(test_on_demand), cmocka_unit_test(test_leaves),
         cmocka_unit_test(test_unmade),    cmocka_unit_test(test_late),
-        cmocka_unit_test(test_aborted)};
+        cmocka_unit_test(test_behind),    cmocka_unit_test(test_aborted)};
 
     engine_suite();
+    cmocka_set_test_filter(getenv("SYMM_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

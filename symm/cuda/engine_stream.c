@@ -70,6 +70,13 @@ static symm_status run(const struct symm_engine_call *call, CUstream stream)
     return symm__cuda_wait_end(launcher, stream, wait, status);
 }
 
+/* The team that runs the kernels of a collective: for one over several hosts its local team. */
+static symm_team *local_of(symm_team *team)
+{
+    return team->hierarchy && team->hierarchy->local_team ? team->hierarchy->local_team
+                                                          : team;
+}
+
 symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *stream,
                                   symm_work **handle)
 {
@@ -84,7 +91,8 @@ symm_status symm__cuda_engine_run(const struct symm_engine_call *call, void *str
         status = symm__cuda_work_begin(call->team, stream, &work, NULL);
     if (status != SYMM_OK)
         return status;
-    status = symm__cuda_follow_relay(call->team, call->site, stream, &follow);
+    status = symm__cuda_follow_relay(call->team, local_of(call->team), call->site,
+                                     stream, &follow);
     if (call->captured)
         *call->captured = follow.captured;
     if (status == SYMM_OK)

@@ -275,7 +275,7 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
         status = by_kernel(t, (CUstream)stream, result, captured);
         queued = status == SYMM_OK && t->signal >= 0;
     } else {
-        status = symm__cuda_follow_relay(t->team, t->site, stream, &follow);
+        status = symm__cuda_follow_relay(t->team, t->team, t->site, stream, &follow);
         *captured = follow.captured;
         if (status == SYMM_OK)
             status = symm__cuda_enter(launcher->backend, &scope);

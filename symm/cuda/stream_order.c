@@ -27,12 +27,10 @@ static uint64_t mark_of(const struct symm_cuda_team *cuda, uint32_t channel)
     return (uintptr_t)&cuda->state->failed[16 * channel];
 }
 
-/* The team that runs the kernels: for a team over several hosts its local team, which fails with
- * it. */
-static symm_team *own_of(symm_team *team)
+/* As the program has it: a local team is a part of another one, which fails with it. */
+static const symm_team *whole_of(const symm_team *team)
 {
-    return team->hierarchy && team->hierarchy->local_team ? team->hierarchy->local_team
-                                                          : team;
+    return team->inner && team->outer ? team->outer : team;
 }
 
 /* Finds the number by which the stream's calls are ordered (follow->id; 0: its calls follow no
@@ -98,7 +96,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
                                     struct symm_cuda_follow *follow)
 {
     struct symm_cuda_launcher *launcher = team->ctx->launcher;
-    struct symm_cuda_team *const own = own_of(team)->cuda, *other = NULL;
+    struct symm_cuda_team *const own = team->cuda, *other = NULL;
     symm_status status;
 
     *follow = (struct symm_cuda_follow){
@@ -123,7 +121,7 @@ symm_status symm__cuda_follow_begin(symm_team *team,
         __atomic_add_fetch(&other->followers, 1, __ATOMIC_RELAXED);
         follow->before = other;
         args->before = other->state;
-        args->before_team = other->team->number;
+        args->before_team = whole_of(other->team)->number;
         args->flags |=
             SYMM_CUDA_BEFORE | (uint32_t)((follow->last - mark_of(other, 0)) / 64)
                                    << SYMM_CUDA_BEFORE_SHIFT;
@@ -188,31 +186,31 @@ static uint32_t publish(struct symm_cuda_launcher *launcher, const char *name)
     return site.tag;
 }
 
-symm_status symm__cuda_follow_relay(symm_team *team, const char *site, void *stream,
-                                    struct symm_cuda_follow *follow)
+symm_status symm__cuda_follow_relay(symm_team *team, symm_team *own, const char *site,
+                                    void *stream, struct symm_cuda_follow *follow)
 {
     bool captured;
     const int mark = symm__cuda_mark_of(team, stream, &captured);
     const struct symm_team_channel *channel =
         mark < SYMM_CHANNELS ? &team->channel[mark] : NULL;
-    struct symm_cuda_args args = {.team = own_of(team)->device,
+    struct symm_cuda_args args = {.team = own->device,
                                   .channel = (uint32_t)mark,
                                   .kind = SYMM_CUDA_PUT,
                                   .dtype = SYMM_UINT8,
-                                  .peer = own_of(team)->rank,
+                                  .peer = own->local_rank,
                                   .signal = -1};
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
     void *function = NULL;
     symm_status status =
-        symm__cuda_follow_begin(team, channel, stream, (uint32_t)mark, &args, follow);
+        symm__cuda_follow_begin(own, channel, stream, (uint32_t)mark, &args, follow);
 
     follow->captured = captured;
     if (status != SYMM_OK || !follow->before)
         return status;
     args.tag = publish(follow->launcher, site);
-    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, false, team->local_size,
-                        team->ctx->processors, &kernel, &shape);
+    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, false, own->local_size, team->ctx->processors,
+                        &kernel, &shape);
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;

@@ -70,9 +70,11 @@ bool symm__cuda_wait_early(const struct symm_cuda_launcher *launcher,
 /* narrow: the kernel may be resident behind one that waits. */
 void symm__cuda_follow_learn(const struct symm_cuda_follow *follow, bool narrow);
 /* For operations that are no kernels of the library (copy engine, an engine's): if the call
- * before is another team's, this puts a kernel on the stream that reads its marks. site: the
- * operation's, for a sentence. */
-symm_status symm__cuda_follow_relay(symm_team *team, const char *site, void *stream,
+ * before is another team's, this puts a kernel on the stream that reads its marks. own: the
+ * team that runs the kernels in front of the operation, and on whose marks those behind look; it
+ * fails with the team. site: the operation's, for a sentence. */
+symm_status symm__cuda_follow_relay(symm_team *team, symm_team *own, const char *site,
+                                    void *stream,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
 /* To be called when a team ends: afterwards no call follows the team's, and no launch reads its
  * state. */
