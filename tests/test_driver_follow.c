@@ -3,7 +3,7 @@
  * test_driver_follow.c - calls of several teams in a row on one stream: no call after a
  * failed one succeeds, on any rank, its error tells the cause, and the stream serves other
  * teams afterwards. A late call's error counts the streams of all teams against the queues.
- * ctest: cost 9
+ * ctest: cost 12
  */
 #include "device.h"
 
@@ -244,6 +244,40 @@ static int replayed(symm_ctx *ctx, void *arg)
     return 0;
 }
 
+/* Of rank 0: a call of one team in a graph, which ends, then one of another team in another graph of
+ * the same stream. The first team ends before the second graph is replayed. */
+static int apart(symm_ctx *ctx, void *unused)
+{
+    void *graph[2] = {NULL, NULL};
+    struct stage s;
+
+    (void)unused;
+    CHECK_ZERO(stage_open(&s, ctx, true));
+    memset(s.in.host, 1, s.in.bytes);
+    CHECK_ZERO(device_put(&s.in, 0, s.in.bytes));
+    for (int team = 0; team < 2 && s.rank == 0; team++) {
+        CHECK_ZERO(perf_gpu_capture(s.gpu, s.stream));
+        CHECK_OK(queue_next(&s, team, PUT, NULL));
+        CHECK_ZERO(perf_gpu_captured(s.gpu, s.stream, &graph[team]));
+    }
+    if (s.rank == 0)
+        perf_gpu_graph_free(s.gpu, graph[0]);
+    device_area_close(&s.heap[0]);
+    symm_team_destroy(s.team[0]);
+    s.team[0] = NULL;
+    if (s.rank == 0) {
+        CHECK_ZERO(perf_gpu_replay(s.gpu, graph[1], s.stream));
+        CHECK_OK(symm_stream_synchronize(ctx, s.stream, SECONDS));
+        perf_gpu_graph_free(s.gpu, graph[1]);
+    }
+    CHECK_OK(symm_barrier(s.world, NULL, NULL));
+    CHECK_OK(symm_stream_synchronize(ctx, NULL, SECONDS));
+    CHECK_ZERO(device_get(&s.heap[1], 0, 64));
+    CHECK(s.heap[1].host[63] == s.rank); /* what was put */
+    stage_close(&s);
+    return 0;
+}
+
 static void pause_stream(void *unused)
 {
     (void)unused;
@@ -383,6 +417,16 @@ static void test_replayed(void **unused)
         run(replayed, &(struct scene){.first = (enum first)first});
 }
 
+/* Drivers before 12.3 do not tell captures apart. */
+static void test_apart(void **unused)
+{
+    (void)unused;
+    run(apart, &(struct scene){0});
+    setenv("FAKE_CUDA_MISSING", "cuStreamGetCaptureInfo", 1);
+    run(apart, &(struct scene){0});
+    unsetenv("FAKE_CUDA_MISSING");
+}
+
 static void test_ended(void **unused)
 {
     (void)unused;
@@ -408,7 +452,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_follow),   cmocka_unit_test(test_crossed),
         cmocka_unit_test(test_captured), cmocka_unit_test(test_replayed),
-        cmocka_unit_test(test_ended),    cmocka_unit_test(test_queues)};
+        cmocka_unit_test(test_apart),    cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_queues)};
 
     device_suite();
     if (device_ranks(2) < 2)

@@ -58,6 +58,13 @@ static symm_status order_id(symm_team *team, const struct symm_team_channel *cha
         follow->joined = count > 1;
         return SYMM_OK;
     }
+    /* Without its number a capture is not told from an earlier one of the stream, whose teams may end
+     * before its graph does: no call may read their state. */
+    if (follow->stream && !driver->cuStreamGetCaptureInfo &&
+        symm__cuda_on_stream(team->ctx->launcher, SYMM_CUDA_CAPTURE,
+                             (CUstream)follow->stream, &capture) == CUDA_SUCCESS &&
+        capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return SYMM_OK;
     return symm__cuda_stream_id(team->ctx, follow->stream, &follow->id);
 }
 
@@ -99,8 +106,10 @@ symm_status symm__cuda_follow_begin(symm_team *team,
     struct symm_cuda_team *const own = team->cuda, *other = NULL;
     symm_status status;
 
-    *follow = (struct symm_cuda_follow){
-        .launcher = launcher, .mark = mark_of(own, mark), .stream = stream};
+    *follow = (struct symm_cuda_follow){.launcher = launcher,
+                                        .mark = mark_of(own, mark),
+                                        .stream = stream,
+                                        .front = SYMM_CUDA_FRONT_UNKNOWN};
     args->flags &= SYMM_CUDA_BEFORE - 1;
     status = order_id(team, channel, follow);
     if (status != SYMM_OK || follow->id == 0)

@@ -13,7 +13,8 @@
  * Calls of one stream are ordered by their caller. Streams are known by their ids; in a
  * capture by the capture's id and the stream, so calls of one stream in a graph follow each other
  * and no others. Under a capture's own id the map has the stream of the capture's latest call.
- * A call between begin and end keeps the other team's state allocated.
+ * Drivers before 12.3 do not tell that id: there captured calls follow none. A call between begin and
+ * end keeps the other team's state allocated.
  *
  * A wait for a signal lets the next kernel become resident at once, so one of several blocks may not
  * be its dependent (may_depend in launch.c), and starts 1 us late. Where such kernels came behind the
