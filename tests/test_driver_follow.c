@@ -244,8 +244,8 @@ static int replayed(symm_ctx *ctx, void *arg)
     return 0;
 }
 
-/* Of rank 0: a call of one team in a graph, which ends, then one of another team in another graph of
- * the same stream. The first team ends before the second graph is replayed. */
+/* Of rank 0: a call of one team in a graph, which ends, then one of another team in another graph
+ * of the same stream. The first team ends before the second graph is replayed. */
 static int apart(symm_ctx *ctx, void *unused)
 {
     void *graph[2] = {NULL, NULL};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_one_sided.c - random programs of one-sided calls over the model of a device: puts,
- * gets and signals, by kernel and by copy engine, on teams that share streams. A seed makes one list
- * of calls for all ranks, in phases. Each rank makes a phase in its own way: call after call with
- * events between streams, in one graph of all its streams, or stream after stream, each eagerly or
- * in a graph; some phases two or three times. A put may take what an earlier call of its stream has
- * brought. All bytes are compared. SYMM_TEST_SEED=n: the first seed; SYMM_TEST_ROUNDS=n: so many (20).
- * ctest: cost 6
+ * gets and signals, by kernel and by copy engine, on teams that share streams. A seed makes one
+ * list of calls for all ranks, in phases. Each rank makes a phase in its own way: call after call
+ * with events between streams, in one graph of all its streams, or stream after stream, each
+ * eagerly or in a graph; some phases two or three times. A put may take what an earlier call of its
+ * stream has brought. All bytes are compared. SYMM_TEST_SEED=n: the first seed; SYMM_TEST_ROUNDS=n:
+ * so many (20). ctest: cost 6
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -288,8 +288,8 @@ static int one_stream(struct stage *s, const struct phase *p, int stream, bool c
     return 0;
 }
 
-/* Stream after stream, in the rank's own order. graphs: a random number that says which are captured:
- * a sum is captured on all ranks, or on none. */
+/* Stream after stream, in the rank's own order. graphs: a random number that says which are
+ * captured: a sum is captured on all ranks, or on none. */
 static int by_stream(struct stage *s, struct phase *p, uint64_t graphs)
 {
     for (int left = p->streams; left > 0; left--) {

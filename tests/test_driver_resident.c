@@ -192,8 +192,8 @@ static int forked(symm_ctx *ctx, void *arg)
 
 /* ---- Waits that trigger late ------------------------------------------------------------ */
 
-/* Waits for a signal that has been raised, then all_reduces count elements: *early is whether that was
- * made a dependent. */
+/* Waits for a signal that has been raised, then all_reduces count elements: *early is whether that
+ * was made a dependent. */
 static int wait_and_sum(struct stage *s, void *stream, size_t count, bool *early)
 {
     CHECK_OK(raise_on(s, s->r.streams[1], 0));

@@ -16,8 +16,8 @@
  * word sees all that was put, and what earlier kernels of the stream put. The counter lives
  * in device memory and the kernel advances it, so a replayed graph raises new signals.
  *
- * One block needs no counter, which costs 0.7 us: it copies up to SYMM_PUT_PACKETS packets a thread,
- * all of them under way while it loads the counters.
+ * One block needs no counter, which costs 0.7 us: it copies up to SYMM_PUT_PACKETS packets a
+ * thread, all of them under way while it loads the counters.
  *
  * The wait (symm_device_signal_wait) is bounded. A wait that ends without its signal marks all
  * channels failed, so that the kernels after it do nothing, on its stream and on those that

@@ -374,8 +374,8 @@ SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
     return old;
 }
 
-/* Among blocks of this device: release and acquire at its scope. A release of system scope behind it
- * passes on what they have released (docs/memory-model.md, "Orders between GPUs"). */
+/* Among blocks of this device: release and acquire at its scope. A release of system scope behind
+ * it passes on what they have released (docs/memory-model.md, "Orders between GPUs"). */
 SYMM_DEVICE uint32_t symm_port_add32(uint32_t *word, uint32_t value)
 {
     uint32_t old;

@@ -33,17 +33,17 @@
  * a member that passes a last barrier checks after its own reads whether a call word was
  * cancelled. If not, no host knew of a failure before these reads, and the data were valid.
  *
- * Failure (symm_round_fail): this rank's arrival is cancelled, tag 0, so that peers do not
- * wait for the deadline; not after a mismatch, so that peers detect it, too. Then the
- * first thread of the team's kernels on this rank claims the record in host memory and fills
- * it, `state` last, by a release: a rank that learns of the failure from the host finds the
- * arrival cancelled everywhere. failed[channel] stops the other blocks at their next poll
- * and later kernels at their start; those of one-sided calls that a graph holds, or whose stream
- * has no channel, read the last of these marks, which each failure sets. A failure that the host has found (record.abort) concerns all
- * channels: the kernel that sees it in a wait marks them all, before its own end.
- * state->reported, which streams and the watchdog copy from record.abort, is for kernels after
- * operations that wait without a kernel. Where the call before on the stream is another
- * team's (SYMM_CUDA_BEFORE), that team's marks count, too: the call and its team fail.
+ * Failure (symm_round_fail): this rank's arrival is cancelled, tag 0, so that peers do not wait for
+ * the deadline; not after a mismatch, so that peers detect it, too. Then the first thread of the
+ * team's kernels on this rank claims the record in host memory and fills it, `state` last, by a
+ * release: a rank that learns of the failure from the host finds the arrival cancelled everywhere.
+ * failed[channel] stops the other blocks at their next poll and later kernels at their start; those
+ * of one-sided calls that a graph holds, or whose stream has no channel, read the last of these
+ * marks, which each failure sets. A failure that the host has found (record.abort) concerns all
+ * channels: the kernel that sees it in a wait marks them all, before its own end. state->reported,
+ * which streams and the watchdog copy from record.abort, is for kernels after operations that wait
+ * without a kernel. Where the call before on the stream is another team's (SYMM_CUDA_BEFORE), that
+ * team's marks count, too: the call and its team fail.
  *
  * record.missing: for SYMM_ERR_TIMEOUT the members that had not begun the call (if all had,
  * those whose data or round word was awaited); for SYMM_ERR_MISMATCH those with another tag;

@@ -58,8 +58,8 @@ static symm_status order_id(symm_team *team, const struct symm_team_channel *cha
         follow->joined = count > 1;
         return SYMM_OK;
     }
-    /* Without its number a capture is not told from an earlier one of the stream, whose teams may end
-     * before its graph does: no call may read their state. */
+    /* Without its number a capture is not told from an earlier one of the stream, whose teams may
+     * end before its graph does: no call may read their state. */
     if (follow->stream && !driver->cuStreamGetCaptureInfo &&
         symm__cuda_on_stream(team->ctx->launcher, SYMM_CUDA_CAPTURE,
                              (CUstream)follow->stream, &capture) == CUDA_SUCCESS &&
@@ -82,10 +82,10 @@ static struct symm_cuda_team *team_of(struct symm_cuda_launcher *launcher,
     return cuda;
 }
 
-/* What is in front of the stream's next kernel. A capture has several streams, and an event may put a
- * kernel of one in front of a call on another. So the answer is UNKNOWN unless the capture's latest
- * call was on this stream, and nothing that other streams had before is in front beside it. With the
- * lock. */
+/* What is in front of the stream's next kernel. A capture has several streams, and an event may put
+ * a kernel of one in front of a call on another. So the answer is UNKNOWN unless the capture's
+ * latest call was on this stream, and nothing that other streams had before is in front beside it.
+ * With the lock. */
 static enum symm_cuda_front front_of(const struct symm_cuda_follow *follow)
 {
     if (follow->capture != 0 &&

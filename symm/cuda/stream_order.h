@@ -10,17 +10,18 @@
  * along the stream, without the host. A failure that this rank knows when a call is queued is
  * not passed on: an API call reports it, and the stream serves other teams.
  *
- * Calls of one stream are ordered by their caller. Streams are known by their ids; in a
- * capture by the capture's id and the stream, so calls of one stream in a graph follow each other
- * and no others. Under a capture's own id the map has the stream of the capture's latest call.
- * Drivers before 12.3 do not tell that id: there captured calls follow none. A call between begin and
- * end keeps the other team's state allocated.
+ * Calls of one stream are ordered by their caller. Streams are known by their ids; in a capture by
+ * the capture's id and the stream, so calls of one stream in a graph follow each other and no
+ * others. Under a capture's own id the map has the stream of the capture's latest call. Drivers
+ * before 12.3 do not tell that id: there captured calls follow none. A call between begin and end
+ * keeps the other team's state allocated.
  *
- * A wait for a signal lets the next kernel become resident at once, so one of several blocks may not
- * be its dependent (may_depend in launch.c), and starts 1 us late. Where such kernels came behind the
- * last waits on the stream, a wait lets the next one become resident when the signal has come: that
- * may be of any size, and one block starts 0.13 us later than with a wait that triggers at once. This
- * is kept for each handle of a stream, by a hash: a guess that is wrong costs time alone.
+ * A wait for a signal lets the next kernel become resident at once, so one of several blocks may
+ * not be its dependent (may_depend in launch.c), and starts 1 us late. Where such kernels came
+ * behind the last waits on the stream, a wait lets the next one become resident when the signal has
+ * come: that may be of any size, and one block starts 0.13 us later than with a wait that triggers
+ * at once. This is kept for each handle of a stream, by a hash: a guess that is wrong costs time
+ * alone.
  *
  * Cost: a lock and a table look-up for each call; a call that follows another team's reads
  * two words more.
