@@ -462,6 +462,11 @@ extern "C" void simt_relax(void)
     switch_to(l, next_ready(l), false);
 }
 
+extern "C" void simt_misaligned(const void *at, size_t bytes)
+{
+    die("thread %u accesses %zu bytes at %p", simt_place.thread.x, bytes, at);
+}
+
 /* The list's fibers go on. */
 static void release(launch *l, fiber **list)
 {

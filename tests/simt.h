@@ -13,8 +13,10 @@
  * Broken rules end the program with a sentence that names the kernel: a thread that returns
  * while others wait at __syncthreads, lanes of a warp at different collectives, a mask that
  * is not full, a named barrier whose threads disagree on their number or on which it is,
- * threads that can never continue, a launch that runs longer than SIMT_LIMIT seconds (100; 0: no
- * limit). SIMT_SEED=n runs threads in a random order.
+ * threads that can never continue, a packet that is not at a multiple of its size, a launch that
+ * runs longer than SIMT_LIMIT seconds (100; 0: no limit). Any other access that is not at a
+ * multiple of its size, which a device does not take either, ends the program by a trap of the
+ * compiler's. SIMT_SEED=n runs threads in a random order.
  *
  * Not supported: dynamic shared memory, atomics on shared memory, printf, the second and
  * third dimension, partial warps. This file is included before any other (-include).
@@ -42,6 +44,7 @@ void simt_launch(void (*kernel)(struct symm_cuda_args),
                  const struct symm_cuda_args *args, unsigned blocks, unsigned threads);
 /* After one poll of a spin loop: lets other threads of the block and other ranks run. */
 void simt_relax(void);
+[[noreturn]] void simt_misaligned(const void *at, size_t bytes);
 /* Programmatic dependent launch; no effect in a plain launch. */
 void simt_dependent_launch(void);
 void simt_dependent_wait(void);
@@ -55,6 +58,13 @@ void simt_cluster_wait(void);
 void simt_sync_some(unsigned id, unsigned threads);
 /* The values of the 32 lanes of this warp, valid until the lane's second next call. */
 const uint64_t *simt_exchange(const char *name, unsigned mask, uint64_t value);
+}
+
+/* An access of so many bytes, where the compiler does not see it. */
+static inline void simt_aligned(const void *at, size_t bytes)
+{
+    if ((uintptr_t)at % bytes != 0)
+        simt_misaligned(at, bytes);
 }
 
 #define SYMM_DEVICE_PAUSE()  simt_relax() /* in the waits of symm/device.h */

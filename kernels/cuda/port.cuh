@@ -160,6 +160,7 @@ SYMM_DEVICE struct symm_packet symm_port_load_packet(const struct symm_packet *f
     uint64_t half[2];
     struct symm_packet packet;
 
+    simt_aligned(from, sizeof(packet));
     half[0] = __atomic_load_n((const uint64_t *)from, __ATOMIC_RELAXED);
     half[1] = __atomic_load_n((const uint64_t *)from + 1, __ATOMIC_RELAXED);
     memcpy(&packet, half, sizeof(packet));
@@ -176,6 +177,7 @@ SYMM_DEVICE void symm_port_store_packet(struct symm_packet *to,
 {
     uint64_t half[2];
 
+    simt_aligned(to, sizeof(packet));
     memcpy(half, &packet, sizeof(half));
     __atomic_store_n((uint64_t *)to, half[0], __ATOMIC_RELAXED);
     __atomic_store_n((uint64_t *)to + 1, half[1], __ATOMIC_RELAXED);
