@@ -187,6 +187,30 @@ void heaps_delay(uint64_t *seed, unsigned most)
         usleep((useconds_t)((*seed >> 35) % (most + 1u)));
 }
 
+/* Ends the test if bytes are not `value`. */
+static void check_blank(const struct heaps *heaps, int rank, uint64_t offset,
+                        uint64_t bytes, unsigned char value)
+{
+    const unsigned char *at = heaps_at(heaps, rank, offset);
+
+    for (uint64_t i = 0; i < bytes; i++)
+        assert(at[i] == value);
+}
+
+/* The scratch of the channels before and after. */
+static void check_neighbours(const struct heaps *heaps, int rank, uint32_t channel)
+{
+    for (uint32_t c = channel - 1; c <= channel + 1; c += 2) {
+        const struct symm_cuda_scratch *scratch = &heaps->scratch[c];
+
+        if (c >= SYMM_CHANNELS)
+            continue;
+        check_blank(heaps, rank, scratch->ll, scratch->ll_bytes, 0);
+        check_blank(heaps, rank, scratch->lamport, scratch->lamport_bytes, 0xff);
+        check_blank(heaps, rank, scratch->stage, scratch->stage_bytes, 0);
+    }
+}
+
 void heaps_check(const struct heaps *heaps, uint32_t channel)
 {
     const struct symm_device_block *first = heaps->team[0].state->block[channel];
@@ -196,6 +220,7 @@ void heaps_check(const struct heaps *heaps, uint32_t channel)
 
         assert(state->failed[16 * channel] == 0);
         assert(heaps->team[rank].record->state == 0);
+        check_neighbours(heaps, rank, channel);
         for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++) {
             assert(state->block[channel][b].round == first->round);
             assert(state->block[channel][b].call == first->call);

@@ -46,7 +46,7 @@ void heaps_launch(heaps_kernel kernel, const struct symm_cuda_args *args,
 /* Sleeps up to `most` microseconds, mostly not at all; the seed is the random state. */
 void heaps_delay(uint64_t *seed, unsigned most);
 /* Ends the test unless all slots of the channel hold one round and one call, equal on all
- * ranks, and nothing has failed. */
+ * ranks, nothing has failed, and the scratch of the channels beside it is untouched. */
 void heaps_check(const struct heaps *heaps, uint32_t channel);
 
 #endif

@@ -17,9 +17,9 @@
 #include <errno.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "kernels/cuda_launch.h"
+#include "simt_pause.h"
 #include "stack_switch.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -99,10 +99,9 @@ struct launch {
     simt_watch *watch;      /* NULL: a plain launch */
     bool stalled,
         given_up; /* the watch was told; the block waits for the grid in front */
-    uint64_t end, random;
+    uint64_t end, random, pause;
     unsigned first; /* block of the cluster */
-    fiber *running;
-    fiber host;
+    fiber *running, host;
     fiber *ring[SIMT_MAX_CLUSTER];
     fiber fibers[SIMT_MAX_CLUSTER];
     char *slabs[SIMT_MAX_CLUSTER / SIMT_WARP];
@@ -349,6 +348,7 @@ void idle(launch *l)
         sched_yield();
     else
         nanosleep(&pause, NULL);
+    simt_pause(l->pause);
     if (l->end != 0 && l->rounds % 64 == 0 && simt_time() > l->end)
         die("it runs for longer than SIMT_LIMIT; %u of %u threads poll, %u of the "
             "first block wait at __syncthreads",
@@ -500,6 +500,7 @@ extern "C" void simt_syncthreads(void)
     }
     block->arrived = 0;
     release(l, &block->waiting);
+    simt_pause(l->pause);
 }
 
 /* Lanes of the running fiber's warp at another named barrier would deadlock a device. */
@@ -647,6 +648,7 @@ static launch *launch_open(void (*kernel)(struct symm_cuda_args),
     l->members = members;
     l->end = limit == 0 ? 0 : simt_time() + limit * 1000000000u;
     l->random = number("SIMT_SEED", 0) * 0x9e3779b97f4a7c15u;
+    l->pause = number("SIMT_PAUSE", 0);
     host_stack(&l->host);
     for (unsigned s = 0; s < members * threads / SIMT_WARP; s++)
         l->slabs[s] = slab_take();
@@ -684,9 +686,9 @@ simt_launch(void (*kernel)(struct symm_cuda_args), const struct symm_cuda_args *
     launch_close(l);
 }
 
-extern "C" bool simt_cluster(void (*kernel)(struct symm_cuda_args),
-                             const struct symm_cuda_args *args, unsigned blocks,
-                             unsigned threads, unsigned block, struct simt_watch *watch)
+extern "C" __attribute__((visibility("default"))) bool
+simt_cluster(void (*kernel)(struct symm_cuda_args), const struct symm_cuda_args *args,
+             unsigned blocks, unsigned threads, unsigned block, simt_watch *watch)
 {
     launch *l = launch_open(kernel, args, blocks, threads);
     bool ended;

@@ -16,7 +16,8 @@
  * threads that can never continue, a packet that is not at a multiple of its size, a launch that
  * runs longer than SIMT_LIMIT seconds (100; 0: no limit). Any other access that is not at a
  * multiple of its size, which a device does not take either, ends the program by a trap of the
- * compiler's. SIMT_SEED=n runs threads in a random order.
+ * compiler's. SIMT_SEED=n runs threads in a random order. With SIMT_PAUSE=n a block is late now
+ * and then, up to n microseconds, after a __syncthreads or when all of its threads have polled.
  *
  * Not supported: dynamic shared memory, atomics on shared memory, printf, the second and
  * third dimension, partial warps. This file is included before any other (-include).

@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -152,6 +153,34 @@ static void test_torture(void **unused)
     heaps_destroy(heaps);
 }
 
+/* Calls of many rounds or parts between short ones, and blocks that are late: a slot of the stage that
+ * is written too early is still read, a part that is read too early is not there. */
+static void test_late(void **unused)
+{
+    static const int longer[] = {3, 9, 3, 10}, shorter[] = {5, 8, 11, 14};
+    struct kernel_call calls[48];
+    struct heaps *heaps = open_heaps(3, 0, 0, 0);
+    uint32_t random = 21u;
+
+    (void)unused;
+    for (int i = 0; i < 48; i++) {
+        const int way = i % 2 ? shorter[i / 2 % 4] : longer[i / 2 % 4];
+
+        calls[i] = some_call(&random, 3, way, SYMM_INT32, SYMM_SUM);
+        calls[i].blocks = 1 + kernel_call_random(&random) % 2;
+        calls[i].in_place = false;
+        calls[i].count = 100 + kernel_call_random(&random) % 400;
+        if (way == 3) /* in two steps, an odd or an even number of rounds */
+            calls[i].count = 33000 + kernel_call_random(&random) % 7000;
+        else if (i % 2 == 0)
+            calls[i].count = 2048 + kernel_call_random(&random) % 2000;
+    }
+    setenv("SIMT_PAUSE", "2000", 1);
+    run_well(heaps, calls, 48);
+    unsetenv("SIMT_PAUSE");
+    heaps_destroy(heaps);
+}
+
 /* Without an exit barrier a rank overwrites an input that a peer still reads. */
 static void test_plant_exit(void **unused)
 {
@@ -179,9 +208,10 @@ static void test_plant_exit(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),     cmocka_unit_test(test_hot),
-        cmocka_unit_test(test_stream),  cmocka_unit_test(test_ops),
-        cmocka_unit_test(test_torture), cmocka_unit_test(test_plant_exit),
+        cmocka_unit_test(test_all),        cmocka_unit_test(test_hot),
+        cmocka_unit_test(test_stream),     cmocka_unit_test(test_ops),
+        cmocka_unit_test(test_torture),    cmocka_unit_test(test_late),
+        cmocka_unit_test(test_plant_exit),
     };
 
     reference_init();
