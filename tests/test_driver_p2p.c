@@ -235,6 +235,67 @@ static void test_mismatch_and_abort(void **unused)
     heaps_destroy(heaps);
 }
 
+/* Where a failure is marked: on the call's channel, for all channels, or by the team whose call was in
+ * front on the stream, on that call's channel or for all. */
+enum mark { OF_CHANNEL, OF_ALL, BEFORE_CHANNEL, BEFORE_ALL, MARKS };
+
+static void set_mark(struct heaps *heaps, enum mark mark, struct symm_cuda_args *args)
+{
+    struct symm_device_state *own = heaps->team[1].state;
+    struct symm_device_state *other = heaps->team[0].state; /* as good as a team's */
+
+    args->before = other;
+    args->flags = mark == OF_ALL       ? SYMM_CUDA_REPORTED
+                  : mark == OF_CHANNEL ? 0
+                                       : SYMM_CUDA_BEFORE | 5 << SYMM_CUDA_BEFORE_SHIFT;
+    if (mark == OF_CHANNEL)
+        own->failed[16 * 2] = -SYMM_ERR_TIMEOUT;
+    else if (mark == OF_ALL)
+        own->reported = -SYMM_ERR_TIMEOUT;
+    else if (mark == BEFORE_CHANNEL)
+        other->failed[16 * 5] = -SYMM_ERR_TIMEOUT;
+    else
+        other->reported = -SYMM_ERR_TIMEOUT;
+}
+
+/* After a mark a kernel does nothing, also where the awaited signal is there, and says why. */
+static void run_marked(enum mark mark, const char *kernel, unsigned blocks)
+{
+    struct heaps *heaps = open_heaps(2, 0);
+    struct symm_cuda_args args = heaps_args(heaps, 1, 2);
+    const struct symm_device_state *state = heaps->team[1].state;
+    uint32_t result = 0;
+
+    args.in = heaps_at(heaps, 1, heaps->buffers);
+    args.out = heaps_at(heaps, 0, heaps->buffers + AREA);
+    memset(heaps_at(heaps, 1, heaps->buffers), 7, 64);
+    args.bytes = 64;
+    args.signal = 4;
+    args.result = &result;
+    symm_device_pad(&heaps->team[1], 1)->signals[0][4] = symm_device_word(args.tag, 1);
+    set_mark(heaps, mark, &args);
+    call(kernel, &args, blocks, 32);
+    assert_int_equal(result,
+                     mark < BEFORE_CHANNEL ? -SYMM_ERR_TIMEOUT : -SYMM_ERR_ABORTED);
+    assert_int_equal(*(unsigned char *)args.out, 0);
+    assert_int_equal(symm_device_pad(&heaps->team[0], 0)->signals[1][4], 0);
+    assert_int_equal(state->sent[0][4], 0);
+    assert_int_equal(state->awaited[0][4], 0);
+    assert_int_equal(state->done[0][4], 0);
+    heaps_destroy(heaps);
+}
+
+static void test_marked(void **unused)
+{
+    (void)unused;
+    for (int mark = 0; mark < MARKS; mark++) {
+        run_marked((enum mark)mark, "symm_p2p_put", 1);
+        run_marked((enum mark)mark, "symm_p2p_put", 3);
+        run_marked((enum mark)mark, "symm_p2p_signal", 1);
+        run_marked((enum mark)mark, "symm_p2p_signal_wait", 1);
+    }
+}
+
 /* ---- symm/device.h as host code -------------------------------------------------- */
 
 #define BARRIERS 300
@@ -335,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_mismatch_and_abort),
+        cmocka_unit_test(test_marked),
         cmocka_unit_test(test_device_barrier),
         cmocka_unit_test(test_device_failures),
     };
