@@ -28,6 +28,22 @@ static void *memory(size_t bytes)
     return at;
 }
 
+/* Behind the scratch of each kind, which nothing else follows in a heap. */
+static char *beyond(const struct rank *rank, bool lamport)
+{
+    const struct symm_cuda_scratch *scratch = &rank->rig->scratch;
+
+    return rank->heap + (lamport ? scratch->lamport + scratch->lamport_bytes
+                                 : scratch->ll + scratch->ll_bytes);
+}
+
+void rig_guard(struct rig *rig)
+{
+    for (int r = 0; r < rig->size; r++)
+        for (int lamport = 0; lamport < 2; lamport++)
+            memset(beyond(&rig->ranks[r], lamport), UNTOUCHED, GUARD);
+}
+
 void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
               uint32_t call)
 {
@@ -39,9 +55,9 @@ void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
     *(void **)&rig->launch = dlsym(rig->library, "simt_launch");
     assert_non_null(rig->launch);
     rig->scratch = (struct symm_cuda_scratch){.ll = 2 * MEGA,
-                                              .ll_bytes = 128 << 10,
+                                              .ll_bytes = RIG_LL_BYTES,
                                               .lamport = 3 * MEGA,
-                                              .lamport_bytes = 192 << 10};
+                                              .lamport_bytes = RIG_LAMPORT_BYTES};
     rig->timeout = 60000000000u; /* less than SIMT_LIMIT */
     rig->dead = rig->odd = -1;
     assert_int_equal(pthread_barrier_init(&rig->start, NULL, (unsigned)size), 0);
@@ -62,6 +78,7 @@ void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
         for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++)
             rank->state->block[CHANNEL][b] = (struct symm_device_block){round, call};
     }
+    rig_guard(rig);
 }
 
 void rig_close(struct rig *rig)
@@ -69,6 +86,10 @@ void rig_close(struct rig *rig)
     for (int r = 0; r < rig->size; r++) {
         struct rank *rank = &rig->ranks[r];
 
+        for (size_t i = 0; i < GUARD; i++)
+            if (beyond(rank, false)[i] != UNTOUCHED ||
+                beyond(rank, true)[i] != UNTOUCHED)
+                fail_msg("rank %d of %d: written behind the scratch", r, rig->size);
         munmap(rank->heap, HEAP_BYTES);
         munmap(rank->state, sizeof(struct symm_cuda_state));
         munmap(rank->record, sizeof(struct symm_cuda_record));
@@ -79,6 +100,16 @@ void rig_close(struct rig *rig)
     }
     pthread_barrier_destroy(&rig->start);
     dlclose(rig->library);
+}
+
+bool rig_counters_agree(const struct rank *rank)
+{
+    const struct symm_device_block *block = rank->state->block[CHANNEL];
+
+    for (int b = 1; b < SYMM_DEVICE_BLOCKS; b++)
+        if (memcmp(&block[b], &block[0], sizeof(block[0])) != 0)
+            return false;
+    return true;
 }
 
 /* ---- Inputs and results ------------------------------------------------------------ */

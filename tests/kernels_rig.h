@@ -15,6 +15,8 @@
 #define MEGA       ((size_t)1 << 20)
 #define HEAP_BYTES (4 * MEGA)
 #define MOST_BYTES ((size_t)320 << 10) /* of one rank's block */
+#define RIG_LL_BYTES      ((size_t)128 << 10) /* of scratch */
+#define RIG_LAMPORT_BYTES ((size_t)192 << 10)
 
 typedef void (*kernel_fn)(struct symm_cuda_args);
 typedef void (*launch_fn)(kernel_fn kernel, const struct symm_cuda_args *args,
@@ -51,6 +53,11 @@ struct rig {
 void rig_open(struct rig *rig, int size, const char *library, uint32_t round,
               uint32_t call);
 void rig_close(struct rig *rig);
+/* Marks what lies behind the rig's scratch, in which rig_close finds no other bytes. */
+void rig_guard(struct rig *rig);
+/* After a call that succeeded the counters of all blocks are the same, also of those that were not
+ * launched. */
+bool rig_counters_agree(const struct rank *rank);
 /* What no call changes: scratch, channel, the team and where the result belongs. */
 struct symm_cuda_args rig_args(struct rank *rank);
 void rig_fill(const struct kernel_call *call, int size, int rank, void *to);

@@ -52,8 +52,8 @@ static void launch(struct rank *rank, const struct kernel_call *call, void *in,
                    void *out)
 {
     struct rig *rig = rank->rig;
-    const struct symm_cuda_query query = kernel_call_query(
-        call, rig->size, 2 + 2 * (int)(call->seed & 1), &rig->scratch);
+    const struct symm_cuda_query query =
+        kernel_call_query(call, rig->size, 2 + (int)(call->seed % 3), &rig->scratch);
     struct symm_cuda_args args = rig_args(rank);
     struct symm_cuda_kernel kernel;
     struct symm_cuda_shape shape;
@@ -115,6 +115,8 @@ static void run_call(struct rank *rank, const struct kernel_call *call)
     else if (!reference_same(call->dtype, out, rank->want,
                              kernel_call_out_count(call, rig->size), &where))
         rig_bad(rank, call, "element %zu is wrong", where);
+    else if (!rig_counters_agree(rank))
+        rig_bad(rank, call, "blocks have other counters");
     for (size_t i = 0; i < GUARD && !call->in_place; i++)
         if (out[-1 - (ptrdiff_t)i] != UNTOUCHED || out[bytes + i] != UNTOUCHED)
             rig_bad(rank, call, "written beside the output");
@@ -264,6 +266,30 @@ static int reductions(struct kernel_call *calls, int size, uint32_t seed)
     return count;
 }
 
+/* As much as a slot holds of the one sender, of each sender and in segments; a packet less, and one
+ * more. */
+static int full_slots(struct kernel_call *calls, int size, uint32_t seed)
+{
+    const size_t slot = RIG_LAMPORT_BYTES / 3, ll = RIG_LL_BYTES / 2 / 2;
+    const size_t full[] = {slot, slot / 2, slot / (size_t)size, ll / (size_t)size};
+    int count = 0;
+
+    for (int i = 0; i < 12; i++) {
+        struct kernel_call *call = &calls[count++];
+        const bool is_ll = i % 4 == 3;
+
+        *call = common_sum(i % 4 == 1, i % 3 == 0, &seed);
+        call->dtype = is_ll ? SYMM_INT32 : (symm_dtype)(SYMM_FLOAT32 + i / 4);
+        call->blocks = 0;
+        if (is_ll)
+            call->algorithm = SYMM_ALGORITHM_LL_PUSH, call->raw = false;
+        call->count =
+            (full[i % 4] + (is_ll ? 8 : 16) * (size_t)(i / 4) - (is_ll ? 8 : 16)) /
+            symm_dtype_size(call->dtype);
+    }
+    return count;
+}
+
 static int moves(struct kernel_call *calls, int size, uint32_t seed)
 {
     int count = 0;
@@ -331,6 +357,7 @@ static void test_all(void **unused)
         int count = reductions(calls, size, seed);
 
         count += moves(calls + count, size, seed);
+        count += full_slots(calls + count, size, seed);
         shuffle(calls, count, seed);
         rig_open(&rig, size, SYMM_FAKE_CUDA, 0, 0);
         run_well(&rig, calls, count);
@@ -340,6 +367,40 @@ static void test_all(void **unused)
         if (atomic_load(&fast[i].launches) < 4)
             fail_msg("only %d launches of %s...", atomic_load(&fast[i].launches),
                      fast[i].name);
+}
+
+/* Calls of one round and of several, on ranks that are late: what has not been consumed there is not
+ * overwritten. */
+static void test_late(void **unused)
+{
+    struct kernel_call calls[36];
+
+    (void)unused;
+    setenv("SIMT_PAUSE", "1000", 1);
+    for (int size = 2; size <= 4; size++) {
+        uint32_t seed = 500u + (uint32_t)size;
+        struct rig rig;
+
+        for (int i = 0; i < 36; i++) {
+            const size_t least[] = {100, 40000, 70000};
+
+            calls[i] = common_sum(i / 3, i % 4 == 0, &seed);
+            calls[i].blocks = 0;
+            if (size == 2 && i % 4 > 0) /* its calls of two rounds */
+                calls[i].algorithm = SYMM_ALGORITHM_LAMPORT_PUSH;
+            if (i % 9 >= 7) {
+                calls[i].kind =
+                    i % 9 == 7 ? SYMM_KIND_REDUCE_SCATTER : SYMM_KIND_ALL_GATHER;
+                calls[i].algorithm = SYMM_ALGORITHM_LL_PUSH;
+            }
+            calls[i].count = (least[i % 3] + kernel_call_random(&seed) % 20000) /
+                             symm_dtype_size(calls[i].dtype);
+        }
+        rig_open(&rig, size, SYMM_FAKE_CUDA, SYMM_ROUND_LIMIT - 30, 0);
+        run_well(&rig, calls, 36);
+        rig_close(&rig);
+    }
+    unsetenv("SIMT_PAUSE");
 }
 
 static void test_wrap(void **unused)
@@ -357,10 +418,10 @@ static void test_wrap(void **unused)
                                             .count = 40u + (unsigned)i,
                                             .seed = (uint32_t)i,
                                             .tag = 7};
-        rig_open(&rig, size, SYMM_FAKE_CUDA, SYMM_ROUND_LIMIT - 9, UINT32_MAX - 9);
+        rig_open(&rig, size, SYMM_FAKE_CUDA, SYMM_ROUND_LIMIT - 10, UINT32_MAX - 9);
         rig.slow = true;
         run_well(&rig, calls, 24);
-        assert_int_equal(rig.ranks[0].state->block[CHANNEL][0].round, 15);
+        assert_int_equal(rig.ranks[0].state->block[CHANNEL][0].round, 14);
         assert_int_equal(rig.ranks[0].state->block[CHANNEL][159].call, 14);
         rig_close(&rig);
     }
@@ -448,26 +509,35 @@ static void test_dead(void **unused)
     }
 }
 
-static void test_mismatch(void **unused)
+/* Rank 1 makes another call: it sees that all others do, they that it does. */
+static void run_mismatch(int size, enum symm_algorithm algorithm)
 {
+    const uint32_t others = (1u << size) - 1 - 2;
+    struct kernel_call call = simple(algorithm);
     struct rig rig;
 
-    (void)unused;
-    for (int a = 0; a < 3; a++) {
-        struct kernel_call call = simple(pushes[a]);
-
-        rig_open(&rig, 3, SYMM_FAKE_CUDA, 0, 0);
-        rig.odd = 1;
-        assert_int_equal(run(&rig, &call, 1), 3);
-        for (int r = 0; r < 3; r++) {
-            assert_int_equal(rig.ranks[r].record->state, -SYMM_ERR_MISMATCH);
-            assert_true(rig.ranks[r].record->missing[0] != 0);
-            assert_int_equal(rig.ranks[r].record->missing[0] & ~(r == 1 ? 5u : 2u), 0);
-            assert_int_equal(rig.ranks[r].result, -SYMM_ERR_MISMATCH);
-        }
-        assert_int_equal(rig.ranks[0].record->seen[1], symm_device_word(41, 1));
-        rig_close(&rig);
+    rig_open(&rig, size, SYMM_FAKE_CUDA, 0, 0);
+    rig.odd = 1;
+    assert_int_equal(run(&rig, &call, 1), size);
+    for (int r = 0; r < size; r++) {
+        assert_int_equal(rig.ranks[r].record->state, -SYMM_ERR_MISMATCH);
+        assert_true(rig.ranks[r].record->missing[0] != 0);
+        assert_int_equal(rig.ranks[r].record->missing[0] & ~(r == 1 ? others : 2u), 0);
+        assert_int_equal(rig.ranks[r].result, -SYMM_ERR_MISMATCH);
     }
+    assert_int_equal(rig.ranks[0].record->seen[1], symm_device_word(41, 1));
+    rig_close(&rig);
+}
+
+/* Between 2, 4 and 8 ranks there are kernels that close a call early. */
+static void test_mismatch(void **unused)
+{
+    static const int sizes[] = {2, 3, 4, 8};
+
+    (void)unused;
+    for (int s = 0; s < 4; s++)
+        for (int a = 0; a < 3; a++)
+            run_mismatch(sizes[s], pushes[a]);
 }
 
 static void *abort_soon(void *arg)
@@ -497,6 +567,38 @@ static void test_abort(void **unused)
     assert_int_equal(rig.ranks[1].record->state, -SYMM_ERR_PEER_DEAD);
     check_stopped(&rig, &rig.ranks[1], &call, (uint32_t)-SYMM_ERR_PEER_DEAD);
     rig_close(&rig);
+}
+
+/* Rank 0 fails in a call. Rank 1, which is in the call after it or before it, learns it at once. */
+static void run_apart(enum symm_algorithm algorithm, uint32_t first, uint32_t second)
+{
+    const struct kernel_call call = simple(algorithm);
+    struct rig rig;
+
+    rig_open(&rig, 2, SYMM_FAKE_CUDA, 0, 0);
+    rig.timeout = UINT64_MAX / 2;
+    for (int b = 0; b < SYMM_DEVICE_BLOCKS; b++) {
+        rig.ranks[0].state->block[CHANNEL][b] =
+            (struct symm_device_block){first, first};
+        rig.ranks[1].state->block[CHANNEL][b] =
+            (struct symm_device_block){second, second};
+    }
+    rig.ranks[0].record->abort = (uint32_t)-SYMM_ERR_PEER_DEAD;
+    for (int r = 0; r < 2; r++)
+        launch(&rig.ranks[r], &call, rig.ranks[r].in, rig.ranks[r].out);
+    assert_int_equal(rig.ranks[0].record->state, -SYMM_ERR_PEER_DEAD);
+    assert_int_equal(rig.ranks[1].record->state, -SYMM_ERR_ABORTED);
+    assert_int_equal(rig.ranks[1].record->missing[0], 1);
+    rig_close(&rig);
+}
+
+static void test_apart(void **unused)
+{
+    (void)unused;
+    for (int a = 0; a < 3; a++) {
+        run_apart(pushes[a], 5, 6);
+        run_apart(pushes[a], 6, 5);
+    }
 }
 
 /* Until a rank notices: how the ranks overtake each other is chance. */
@@ -544,9 +646,10 @@ static void test_plant_early(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),         cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_dead),        cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_abort),       cmocka_unit_test(test_plant_clear),
+        cmocka_unit_test(test_all),         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_wrap),        cmocka_unit_test(test_dead),
+        cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_apart),       cmocka_unit_test(test_plant_clear),
         cmocka_unit_test(test_plant_early),
     };
 

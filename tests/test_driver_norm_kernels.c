@@ -338,6 +338,7 @@ static void open_rig(struct norm_rig *rig, int size, const char *library,
         assert_true(self->block != MAP_FAILED);
         memset(self->rank->heap + rig->base.scratch.lamport, 0xff, lamport);
     }
+    rig_guard(&rig->base);
 }
 
 static void close_rig(struct norm_rig *rig)
