@@ -60,6 +60,8 @@ struct norm_rig {
     struct rig base;
     const struct norm_call *calls;
     int count;
+    bool
+        behind; /* calls follow each other at once; ranks do not compare their outputs */
     struct norm_rank ranks[SYMM_DEVICE_RANKS];
 };
 
@@ -85,7 +87,7 @@ static struct {
                {"symm_norm_bfloat16", 0},
                {"symm_norm_float16", 0},
                {"symm_norm_float32", 0}};
-static atomic_int two_rounds, left_out;
+static atomic_int two_rounds[2], left_out; /* two_rounds: in one shot, in two */
 static atomic_int
     clustered[1 + SYMM_CLUSTER_MOST]; /* launches, by log2 of the blocks */
 static atomic_int doubled;            /* launches with two packets a thread */
@@ -175,7 +177,8 @@ static void launch(struct norm_rank *self, const struct norm_call *call)
         atomic_fetch_add(&doubled, 1);
     rig->launch(function, &args, shape.blocks, shape.threads);
     if (self->rank->state->block[CHANNEL][0].round - before == 2)
-        atomic_fetch_add(&two_rounds, 1);
+        atomic_fetch_add(&two_rounds[call->algorithm == SYMM_ALGORITHM_TWO_SHOT_PUSH],
+                         1);
 }
 
 /* The sums of all ranks into an array of the call's, as an all_reduce would; then the kernel. */
@@ -287,6 +290,8 @@ static void run_call(struct norm_rank *self, const struct norm_call *call)
             rank->record->missing[0]);
     else if (self->drawn.rows > 0 && norm_case_check(&self->drawn, rank->rig->size) > 0)
         bad(self, call, "%s", self->drawn.text);
+    else if (!call->rest && !rig_counters_agree(rank))
+        bad(self, call, "blocks have other counters");
     note_outputs(self);
     self->outputs = self->drawn.rows > 0 && !self->doubled ? hash_outputs(self) : 0;
     if (call->again && before != 0 && self->outputs != 0 && self->outputs != before)
@@ -308,7 +313,7 @@ static void *run_rank(void *arg)
             nanosleep(&pause, NULL);
         }
         run_call(self, &self->rig->calls[c]);
-        if (rig->dead >= 0)
+        if (rig->dead >= 0 || self->rig->behind)
             continue;
         pthread_barrier_wait(&rig->start);
         if (self->bad == 0)
@@ -416,9 +421,36 @@ static void test_fused(void **unused)
             close_rig(&rig);
         }
     /* each counts on every rank */
-    if (atomic_load(&left_out) > 600 || atomic_load(&two_rounds) < 20)
+    if (atomic_load(&left_out) > 600 || atomic_load(&two_rounds[0]) < 20)
         fail_msg("%d calls found no kernel, %d took two rounds", atomic_load(&left_out),
-                 atomic_load(&two_rounds));
+                 atomic_load(&two_rounds[0]));
+}
+
+/* Two shots in two rounds: wide rows, and a grid of one block. */
+static void test_two_shots(void **unused)
+{
+    static struct norm_call calls[CALLS];
+
+    (void)unused;
+    for (int size = 4; size <= 8; size *= 2) {
+        struct norm_rig rig;
+
+        draw_calls(calls, CALLS / 2, size, (uint64_t)(40 + size), 32000);
+        for (int i = 0; i < CALLS / 2; i++) {
+            calls[i].algorithm = SYMM_ALGORITHM_TWO_SHOT_PUSH;
+            calls[i].most = (size_t)size * 8000;
+            calls[i].blocks = 1;
+            calls[i].clusters = false;
+        }
+        atomic_store(&two_rounds[1], 0);
+        open_rig(&rig, size, SYMM_FAKE_CUDA, (size_t)(size * size) * 8 << 10, 0, 0);
+        rig.behind = true;
+        run_well(&rig, calls, CALLS / 2);
+        close_rig(&rig);
+        if (atomic_load(&two_rounds[1]) < 2 * size)
+            fail_msg("%d calls of %d ranks took two rounds",
+                     atomic_load(&two_rounds[1]), size);
+    }
 }
 
 /* Each call with clusters, then without. Arrays that are not aligned take the code that loops. */
@@ -468,6 +500,28 @@ static void test_doubled(void **unused)
     run_well(&rig, calls, CALLS);
     close_rig(&rig);
     assert_true(atomic_load(&doubled) >= 10);
+}
+
+/* Calls at once behind each other, on ranks that are late: what has not been consumed there is not
+ * overwritten. */
+static void test_late(void **unused)
+{
+    static struct norm_call calls[CALLS];
+
+    (void)unused;
+    setenv("SIMT_PAUSE", "1000", 1);
+    for (int size = 2; size <= 4; size *= 2) {
+        struct norm_rig rig;
+
+        draw_calls(calls, CALLS / 3, size, 33, 12000);
+        for (int i = 0; i < CALLS / 3; i++)
+            calls[i].clusters = false;
+        open_rig(&rig, size, SYMM_FAKE_CUDA, (size_t)size * 48 << 10, 0, 0);
+        rig.behind = true;
+        run_well(&rig, calls, CALLS / 3);
+        close_rig(&rig);
+    }
+    unsetenv("SIMT_PAUSE");
 }
 
 static void test_rest(void **unused)
@@ -611,8 +665,9 @@ static void test_planted(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fused),    cmocka_unit_test(test_clusters),
-        cmocka_unit_test(test_doubled),  cmocka_unit_test(test_rest),
+        cmocka_unit_test(test_fused),    cmocka_unit_test(test_two_shots),
+        cmocka_unit_test(test_clusters), cmocka_unit_test(test_doubled),
+        cmocka_unit_test(test_rest),     cmocka_unit_test(test_late),
         cmocka_unit_test(test_launched), cmocka_unit_test(test_wrap),
         cmocka_unit_test(test_dead),     cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_planted),
