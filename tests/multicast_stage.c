@@ -58,6 +58,9 @@ static char *memory_of(const struct stage *s, enum where where)
     return where == PRIVATE ? s->private : s->area[where];
 }
 
+#define BESIDE ((size_t)16) /* bytes on both sides of an output */
+#define BLANK  0xa5         /* each byte there */
+
 /* All ranks hold the same bits. */
 static int compare_ranks(struct stage *s, size_t bytes)
 {
@@ -68,6 +71,18 @@ static int compare_ranks(struct stage *s, size_t bytes)
     CHECK_MESSAGE(*hash == s->reported->hash[0][s->cases], "ranks 0 and %d differ",
                   s->rank);
     s->cases = (s->cases + 1) % CASES;
+    return 0;
+}
+
+/* Nothing is written beside the output. */
+static int check_beside(struct stage *s, const char *out, size_t bytes)
+{
+    unsigned char beside[2 * BESIDE];
+
+    CHECK_OK(symm__cuda_copy(s->ctx, beside, out - BESIDE, BESIDE));
+    CHECK_OK(symm__cuda_copy(s->ctx, beside + BESIDE, out + bytes, BESIDE));
+    for (size_t i = 0; i < 2 * BESIDE; i++)
+        CHECK_MESSAGE(beside[i] == BLANK, "written beside %zu bytes", bytes);
     return 0;
 }
 
@@ -84,7 +99,7 @@ int run_case(struct stage *s, const struct test_case *t, const char *path)
     else if (t->in_place)
         out = in;
     reference_fill(t->dtype, SYMM_SUM, 7, s->rank, 0, t->count, s->host);
-    CHECK_OK(symm__cuda_fill(s->ctx, out, 0xa5, bytes));
+    CHECK_OK(symm__cuda_fill(s->ctx, out - BESIDE, BLANK, bytes + 2 * BESIDE));
     CHECK_OK(symm__cuda_copy(s->ctx, in, s->host, block));
     CHECK_OK(t->gather
                  ? symm_all_gather(s->team, in, out, t->count, t->dtype, &call, NULL)
@@ -94,6 +109,7 @@ int run_case(struct stage *s, const struct test_case *t, const char *path)
                   symm_explain(s->team), path);
     CHECK_OK(symm_stream_synchronize(s->ctx, NULL, 0));
     CHECK_OK(symm__cuda_copy(s->ctx, s->host, out, bytes));
+    CHECK_ZERO(check_beside(s, out, bytes));
     if (t->gather)
         for (int r = 0; r < s->n; r++)
             reference_fill(t->dtype, SYMM_SUM, 7, r, 0, t->count,

@@ -60,6 +60,48 @@ static void test_find(void **unused)
             }
 }
 
+/* Scratch of every tier has room for a packet of all threads, by the kernels of several rounds: half of
+ * the stage for each block and rank, a slot for each warp and sender. The packets of much data are
+ * counted in 32 bits. */
+static void test_room(void **unused)
+{
+    struct symm_cuda_scratch scratch[SYMM_CHANNELS];
+    struct symm_cuda_query query = {.dtype = SYMM_INT64, .processors = 160};
+    struct symm_cuda_kernel kernel;
+    struct symm_cuda_shape shape;
+
+    (void)unused;
+    symm__cuda_scratch_layout(0, SYMM_DEVICE_RANKS, scratch);
+    query.kind = SYMM_KIND_ALL_TO_ALL;
+    for (int tier = 0; tier < SYMM_CUDA_TIERS; tier++)
+        for (query.size = 2; query.size <= SYMM_DEVICE_RANKS; query.size++) {
+            const uint64_t size = (unsigned)query.size;
+
+            query.scratch = scratch[symm__cuda_tier_end(tier) - 1];
+            query.bytes = MEGA;
+            query.algorithm = SYMM_ALGORITHM_COPY_IN;
+            assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+            assert_true(32 * shape.blocks * size <= query.scratch.stage_bytes);
+            query.algorithm = SYMM_ALGORITHM_LL_PUSH;
+            if (symm__cuda_kernel_find(&query, &kernel, &shape))
+                assert_true(32 * shape.blocks <=
+                            query.scratch.ll_bytes / 16 / 2 / size);
+        }
+    query = (struct symm_cuda_query){.kind = SYMM_KIND_ALL_REDUCE,
+                                     .algorithm = SYMM_ALGORITHM_TWO_SHOT_INPLACE,
+                                     .dtype = SYMM_FLOAT32,
+                                     .op = SYMM_SUM,
+                                     .size = 4,
+                                     .processors = 132,
+                                     .scratch = scratch[0],
+                                     .bytes = ((uint64_t)16 << 30) - 16};
+    assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+    assert_non_null(strstr(kernel.name, "_stream_"));
+    query.bytes += 16;
+    assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+    assert_null(strstr(kernel.name, "_stream_"));
+}
+
 /* What one rank receives by packets goes in one round: it has a lane for each packet also where an
  * eighth of the device is left to others, up to what the choice of an algorithm gives it. */
 static void test_moves(void **unused)
@@ -475,12 +517,13 @@ static void test_early(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_clusters),   cmocka_unit_test(test_early),
-        cmocka_unit_test(test_find),       cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_pulls),      cmocka_unit_test(test_exclusive),
-        cmocka_unit_test(test_no_scratch), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_rows),       cmocka_unit_test(test_two_each),
-        cmocka_unit_test(test_cut_rows),   cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_clusters),  cmocka_unit_test(test_early),
+        cmocka_unit_test(test_find),      cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_room),      cmocka_unit_test(test_pulls),
+        cmocka_unit_test(test_exclusive), cmocka_unit_test(test_no_scratch),
+        cmocka_unit_test(test_wide),      cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_two_each),  cmocka_unit_test(test_cut_rows),
+        cmocka_unit_test(test_pairs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
