@@ -18,7 +18,9 @@
 #define AREA  ((uint64_t)1 << 20)
 #define GUARD 64u
 #define BLANK 0xa5 /* each byte where nothing was put */
-#define PUTS  114  /* all sizes, aligned and not, by one block and by several */
+#define SIZES 19
+#define PUTS                                                                           \
+    (6 * SIZES + 16) /* each aligned and not, by one block and by several; all ends */
 #define LAST  (UINT32_MAX - 20) /* signals raised before: the count passes its limit */
 
 struct job {
@@ -60,10 +62,9 @@ struct put {
 static struct put put_of(int k)
 {
     /* 512 and 1024 bytes are a packet of each thread; one block takes four in one round. */
-    static const size_t sizes[] = {0,    1,    15,   16,   17,    496,  512,
-                                   513,  528,  1024, 1040, 1500,  2048, 2063,
-                                   2064, 4080, 4096, 5001, 100000};
-    enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
+    static const size_t sizes[SIZES] = {0,    1,    15,   16,   17,    496,  512,
+                                        513,  528,  1024, 1040, 1500,  2048, 2063,
+                                        2064, 4080, 4096, 5001, 100000};
     uint32_t z = (uint32_t)k * 2654435761u;
     struct put put = {.bytes = sizes[k % SIZES],
                       .from = z >> 8 & 31,
@@ -71,7 +72,9 @@ static struct put put_of(int k)
                       .blocks = 1 + (z >> 20) % 5,
                       .threads = 32 + 32 * (z >> 28 & 1)};
 
-    if (k % 3 == 0)
+    if (k >= 6 * SIZES)
+        put.bytes = 32 + (size_t)k % 16;
+    if (k % 3 == 0 || k >= 6 * SIZES)
         put.from = put.to = 0;
     if (k / SIZES % 2 == 0)
         put.blocks = 1;

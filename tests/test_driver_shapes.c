@@ -87,6 +87,21 @@ static void test_room(void **unused)
                 assert_true(32 * shape.blocks <=
                             query.scratch.ll_bytes / 16 / 2 / size);
         }
+    /* A broadcast goes in one round. Sums in two shots have a kernel in the tier that a call gets. */
+    for (query.size = 2; query.size <= SYMM_DEVICE_RANKS; query.size++) {
+        query.kind = SYMM_KIND_BROADCAST;
+        query.scratch = scratch[SYMM_CHANNELS - 1];
+        query.bytes = query.scratch.ll_bytes / 4;
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        query.bytes++;
+        assert_false(symm__cuda_kernel_find(&query, &kernel, &shape));
+        query.kind = SYMM_KIND_ALL_REDUCE;
+        query.algorithm = SYMM_ALGORITHM_TWO_SHOT_PUSH;
+        query.scratch =
+            scratch[symm__cuda_tier_end(symm__cuda_tier_for(8, query.size)) - 1];
+        assert_true(symm__cuda_kernel_find(&query, &kernel, &shape));
+        query.algorithm = SYMM_ALGORITHM_LL_PUSH;
+    }
     query = (struct symm_cuda_query){.kind = SYMM_KIND_ALL_REDUCE,
                                      .algorithm = SYMM_ALGORITHM_TWO_SHOT_INPLACE,
                                      .dtype = SYMM_FLOAT32,
