@@ -565,6 +565,8 @@ static void test_abort(void **unused)
     assert_int_equal(run(&rig, &call, 1), 1);
     pthread_join(thread, NULL);
     assert_int_equal(rig.ranks[1].record->state, -SYMM_ERR_PEER_DEAD);
+    for (int c = 0; c < SYMM_CHANNELS; c++) /* the host's reason concerns them all */
+        assert_int_not_equal(rig.ranks[1].state->failed[16 * c], 0);
     check_stopped(&rig, &rig.ranks[1], &call, (uint32_t)-SYMM_ERR_PEER_DEAD);
     rig_close(&rig);
 }
