@@ -369,8 +369,8 @@ static void test_all(void **unused)
                      fast[i].name);
 }
 
-/* Calls of one round and of several, on ranks that are late: what has not been consumed there is not
- * overwritten. */
+/* Calls of one round and of several, on ranks that are late: what has not been consumed there is
+ * not overwritten. */
 static void test_late(void **unused)
 {
     struct kernel_call calls[36];

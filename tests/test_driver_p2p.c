@@ -238,8 +238,8 @@ static void test_mismatch_and_abort(void **unused)
     heaps_destroy(heaps);
 }
 
-/* Where a failure is marked: on the call's channel, for all channels, or by the team whose call was in
- * front on the stream, on that call's channel or for all. */
+/* Where a failure is marked: on the call's channel, for all channels, or by the team whose call was
+ * in front on the stream, on that call's channel or for all. */
 enum mark { OF_CHANNEL, OF_ALL, BEFORE_CHANNEL, BEFORE_ALL, MARKS };
 
 static void set_mark(struct heaps *heaps, enum mark mark, struct symm_cuda_args *args)

@@ -153,8 +153,8 @@ static void test_torture(void **unused)
     heaps_destroy(heaps);
 }
 
-/* Calls of many rounds or parts between short ones, and blocks that are late: a slot of the stage that
- * is written too early is still read, a part that is read too early is not there. */
+/* Calls of many rounds or parts between short ones, and blocks that are late: a slot of the stage
+ * that is written too early is still read, a part that is read too early is not there. */
 static void test_late(void **unused)
 {
     static const int longer[] = {3, 9, 3, 10}, shorter[] = {5, 8, 11, 14};

@@ -60,9 +60,9 @@ static void test_find(void **unused)
             }
 }
 
-/* Scratch of every tier has room for a packet of all threads, by the kernels of several rounds: half of
- * the stage for each block and rank, a slot for each warp and sender. The packets of much data are
- * counted in 32 bits. */
+/* Scratch of every tier has room for a packet of all threads, by the kernels of several rounds:
+ * half of the stage for each block and rank, a slot for each warp and sender. The packets of much
+ * data are counted in 32 bits. */
 static void test_room(void **unused)
 {
     struct symm_cuda_scratch scratch[SYMM_CHANNELS];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_trigger.c - when a kernel lets its dependent become resident (round.cuh, "Dependent
- * launch"; p2p.cu): one that may wait for long must not before its wait is over, else a queue behind
- * it fills the device. The kernels run on the processor; their triggers are counted.
+ * launch"; p2p.cu): one that may wait for long must not before its wait is over, else a queue
+ * behind it fills the device. The kernels run on the processor; their triggers are counted.
  */
 #include <dlfcn.h>
 #include <pthread.h>
