@@ -17,13 +17,13 @@
  * SYMM_KERNEL_OF(name, n) one for up to n; the one argument is `args`. Their last act is
  * symm_kernel_done. SYMM_KERNEL_BARE(name), for calls that take no channel, has nothing added.
  *
- * Guarantees: `relaxed`, `acquire` and `release` are of system scope, so they hold between
- * devices and the host. Packets are 16 bytes at a multiple of 16; only each 8-byte half of one
- * is atomic, on either side. That is what PTX promises of .v2.u64: a vector access is modelled
- * as one access of each element, in an unspecified order, and an element of up to 64 bits is a
- * scalar (PTX ISA 9.1, 8.2.4). Of .v4.u32 it would promise only words of 4 bytes, and a packet
- * of symm_ll has a word of data and its flag in each half. The instruction is the same one of
- * 128 bits on sm_80, sm_90 and sm_100. Nothing here waits.
+ * Guarantees: `relaxed`, `acquire` and `release` are of system scope but in symm_port_add32, so
+ * they hold between devices and the host. Packets are 16 bytes at a multiple of 16; only each
+ * 8-byte half of one is atomic, on either side. That is what PTX promises of .v2.u64: a vector
+ * access is modelled as one access of each element, in an unspecified order, and an element of up
+ * to 64 bits is a scalar (PTX ISA 9.1, 8.2.4). Of .v4.u32 it would promise only words of 4 bytes,
+ * and a packet of symm_ll has a word of data and its flag in each half. The instruction is the same
+ * one of 128 bits on sm_80, sm_90 and sm_100. Nothing here waits.
  */
 #ifndef SYMM_KERNELS_CUDA_PORT_CUH
 #define SYMM_KERNELS_CUDA_PORT_CUH
@@ -343,13 +343,10 @@ SYMM_DEVICE struct symm_packet symm_port_packet_if(bool when, const void *from)
 {
     struct symm_packet v;
 
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
+    asm volatile("{ .reg .pred p;\n"
                  "setp.ne.u32 p, %5, 0;\n"
-                 "mov.u32 %0, 0;\n"
-                 "mov.u32 %1, 0;\n"
-                 "mov.u32 %2, 0;\n"
-                 "mov.u32 %3, 0;\n"
+                 "mov.u32 %0, 0; mov.u32 %1, 0;\n"
+                 "mov.u32 %2, 0; mov.u32 %3, 0;\n"
                  "@p ld.v4.u32 {%0, %1, %2, %3}, [%4];\n"
                  "}"
                  : "=&r"(v.word[0]), "=&r"(v.word[1]), "=&r"(v.word[2]),
@@ -376,8 +373,7 @@ SYMM_DEVICE uint32_t symm_port_exchange32(uint32_t *word, uint32_t value)
     return old;
 }
 
-/* Among blocks of this device: release and acquire at its scope. A release of system scope behind
- * it passes on what they have released (docs/memory-model.md, "Orders between GPUs"). */
+/* Of the device's scope, for blocks of one kernel: docs/memory-model.md, "Orders between GPUs". */
 SYMM_DEVICE uint32_t symm_port_add32(uint32_t *word, uint32_t value)
 {
     uint32_t old;
