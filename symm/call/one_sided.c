@@ -20,7 +20,6 @@
 #include "core/registered.h"
 #include "memory/team_plan.h"
 #include "record/record.h"
-#include "util/hash.h"
 #include "util/status.h"
 
 /* One call: a copy, a signal, both, or a wait. */
@@ -44,16 +43,6 @@ struct transfer {
     char site[SYMM_SITE_NAME_BYTES];
     const void *stream; /* host; NULL: the default one */
 };
-
-static uint32_t name_tag(const char *name)
-{
-    uint32_t hash;
-
-    if (!name || !*name)
-        return 0; /* no name: not compared */
-    hash = symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, name));
-    return hash ? hash : 1;
-}
 
 static void raise_signal(symm_team *team, const struct transfer *t)
 {
@@ -272,7 +261,7 @@ static symm_status begin(const char *what, struct transfer *t, const symm_call *
                           what, call.algorithm);
     t->algorithm = call.algorithm;
     t->timeout = call.timeout > 0 ? call.timeout : t->team->ctx->timeout;
-    t->tag = name_tag(call.site);
+    t->tag = symm__site_name_tag(call.site);
     t->name = call.site;
     symm__site_name_set(t->site, call.site);
     *stream = call.stream;

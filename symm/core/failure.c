@@ -340,6 +340,16 @@ void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site)
              symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, site)));
 }
 
+uint32_t symm__site_name_tag(const char *name)
+{
+    uint32_t hash;
+
+    if (!name || !*name)
+        return 0;
+    hash = symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, name));
+    return hash ? hash : 1;
+}
+
 const char *symm__site_name_text(const char *site, char *text, size_t bytes)
 {
     if (site && *site)

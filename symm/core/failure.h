@@ -39,6 +39,8 @@ symm_status symm__team_death(const symm_team *team, int *member, const char **wh
 /* Keeps a call site's name. A longer one than fits ends in "~" and 8 digits of its hash, so
  * that long names that begin alike differ. NULL: none. */
 void symm__site_name_set(char name[SYMM_SITE_NAME_BYTES], const char *site);
+/* The tag of a call that has a name alone, not a kind and sizes. 0: no name, so it is not compared. */
+uint32_t symm__site_name_tag(const char *name);
 /* "site 'x'", "a site without a name". */
 const char *symm__site_name_text(const char *site, char *text, size_t bytes);
 /* Extends a hash by the options of an all_reduce_norm. */

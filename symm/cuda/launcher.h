@@ -214,6 +214,9 @@ symm_status symm__cuda_diagnose(symm_team *team, bool may_wait) SYMM_MUST_CHECK;
 /* The call sites of tags: published by their rank, found by all. */
 void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
                              const struct symm_site *site);
+/* The same of a call that has a name alone, as symm__site_name_set keeps it. tag 0: nothing. */
+void symm__cuda_site_name_publish(struct symm_cuda_launcher *launcher, uint32_t tag,
+                                  const char *name);
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
                           struct symm_site *site);
 /* The site of the member with that place. A member on another host has no page here: its site is

@@ -35,17 +35,6 @@ static CUdeviceptr device_address(const void *ptr)
     return (CUdeviceptr)(uintptr_t)ptr;
 }
 
-/* The site's name, which the record names by its tag. */
-static void publish(const struct symm_transfer *t)
-{
-    struct symm_site site = {.tag = t->tag, .kind = SYMM_KIND_COUNT};
-
-    if (t->tag == 0)
-        return;
-    memcpy(site.name, t->site, sizeof(site.name));
-    symm__cuda_site_publish(t->team->ctx->launcher, &site);
-}
-
 /* ---- By kernel ----------------------------------------------------------------------- */
 
 static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
@@ -269,7 +258,7 @@ symm_status symm__cuda_transfer(const struct symm_transfer *t, void *stream,
     if (status != SYMM_OK)
         return status;
     *path = path_of(t, engine);
-    publish(t);
+    symm__cuda_site_name_publish(launcher, t->tag, t->site);
     __atomic_store_n(&t->team->cuda->used, 1, __ATOMIC_RELAXED);
     if (!engine) {
         status = by_kernel(t, (CUstream)stream, result, captured);

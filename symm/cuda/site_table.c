@@ -65,6 +65,17 @@ void symm__cuda_site_publish(struct symm_cuda_launcher *launcher,
     pthread_mutex_unlock(&launcher->pool);
 }
 
+void symm__cuda_site_name_publish(struct symm_cuda_launcher *launcher, uint32_t tag,
+                                  const char *name)
+{
+    struct symm_site site = {.tag = tag, .kind = SYMM_KIND_COUNT};
+
+    if (tag == 0)
+        return;
+    memcpy(site.name, name, strnlen(name, sizeof(site.name) - 1));
+    symm__cuda_site_publish(launcher, &site);
+}
+
 bool symm__cuda_site_find(const symm_ctx *ctx, int world_rank, uint32_t tag,
                           struct symm_site *site)
 {

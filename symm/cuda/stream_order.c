@@ -5,7 +5,6 @@
 #include "core/failure.h"
 #include "cuda/channel.h"
 #include "util/clock.h"
-#include "util/hash.h"
 #include "util/status.h"
 
 #define SLICE_SECONDS                                                                  \
@@ -182,19 +181,6 @@ void symm__cuda_follow_learn(const struct symm_cuda_follow *follow, bool narrow)
         __atomic_store_n(hint, (uint8_t)(wide - 1), __ATOMIC_RELAXED);
 }
 
-/* The tag by which a sentence finds the site's name. */
-static uint32_t publish(struct symm_cuda_launcher *launcher, const char *name)
-{
-    const uint32_t hash = symm__fnv_short(symm__fnv_text(SYMM_FNV_BASIS, name));
-    struct symm_site site = {.tag = hash ? hash : 1, .kind = SYMM_KIND_COUNT};
-
-    if (!*name)
-        return 0;
-    symm__site_name_set(site.name, name);
-    symm__cuda_site_publish(launcher, &site);
-    return site.tag;
-}
-
 symm_status symm__cuda_follow_relay(symm_team *team, symm_team *own, const char *site,
                                     void *stream, struct symm_cuda_follow *follow)
 {
@@ -217,7 +203,8 @@ symm_status symm__cuda_follow_relay(symm_team *team, symm_team *own, const char 
     follow->captured = captured;
     if (status != SYMM_OK || !follow->before)
         return status;
-    args.tag = publish(follow->launcher, site);
+    args.tag = symm__site_name_tag(site);
+    symm__cuda_site_name_publish(follow->launcher, args.tag, site);
     symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, false, own->local_size, team->ctx->processors,
                         &kernel, &shape);
     status = symm__cuda_function(team->ctx, &kernel, &function);
