@@ -81,10 +81,9 @@ static struct symm_cuda_team *team_of(struct symm_cuda_launcher *launcher,
     return cuda;
 }
 
-/* What is in front of the stream's next kernel. A capture has several streams, and an event may put
- * a kernel of one in front of a call on another. So the answer is UNKNOWN unless the capture's
- * latest call was on this stream, and nothing that other streams had before is in front beside it.
- * With the lock. */
+/* Returns what is in front of the stream's next kernel. In a capture an event may put a kernel of
+ * one stream in front of a call on another. So it returns UNKNOWN if the capture's latest call was
+ * on another stream, or if other streams' work is in front, too. The caller holds the lock. */
 static enum symm_cuda_front front_of(const struct symm_cuda_follow *follow)
 {
     if (follow->capture != 0 &&
