@@ -204,13 +204,6 @@ static int wait_and_sum(struct stage *s, void *stream, size_t count, bool *early
     return 0;
 }
 
-/* Streams with one hash share what is known of them. */
-static bool has_hint_of(const void *stream, const void *other)
-{
-    return symm__cuda_mix(0, (uintptr_t)stream) % SYMM_CUDA_HINTS ==
-           symm__cuda_mix(0, (uintptr_t)other) % SYMM_CUDA_HINTS;
-}
-
 /* A large kernel behind a wait is no dependent of one that triggers at once, and the stream's next
  * wait triggers late. So does one in a graph. Behind enough waits with small kernels one triggers
  * at once again. Other streams are not concerned. */
@@ -238,7 +231,7 @@ static int late(symm_ctx *ctx, void *arg)
         }
     }
     CHECK_ZERO(wait_and_sum(&s, stream, COUNT, &early));
-    CHECK(has_hint_of(s.r.streams[2], stream) ||
+    CHECK(symm__cuda_hint_of(s.r.streams[2]) == symm__cuda_hint_of(stream) ||
           symm__cuda_wait_early(ctx->launcher, s.r.streams[2]));
     CHECK_ZERO(perf_gpu_capture(s.r.gpu, stream));
     CHECK_OK(await(&s, stream, 0));

@@ -154,7 +154,7 @@ void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched)
         __atomic_sub_fetch(&follow->before->followers, 1, __ATOMIC_RELEASE);
 }
 
-static size_t hint_of(const void *stream)
+size_t symm__cuda_hint_of(const void *stream)
 {
     return symm__cuda_mix(0, (uintptr_t)stream) % SYMM_CUDA_HINTS;
 }
@@ -162,7 +162,8 @@ static size_t hint_of(const void *stream)
 bool symm__cuda_wait_early(const struct symm_cuda_launcher *launcher,
                            const void *stream)
 {
-    return __atomic_load_n(&launcher->wide[hint_of(stream)], __ATOMIC_RELAXED) == 0;
+    return __atomic_load_n(&launcher->wide[symm__cuda_hint_of(stream)],
+                           __ATOMIC_RELAXED) == 0;
 }
 
 void symm__cuda_follow_learn(const struct symm_cuda_follow *follow, bool narrow)
@@ -172,7 +173,7 @@ void symm__cuda_follow_learn(const struct symm_cuda_follow *follow, bool narrow)
     if (!follow->awaited)
         return;
     /* relaxed: a guess; streams with one hash may spoil it for each other */
-    hint = &follow->launcher->wide[hint_of(follow->stream)];
+    hint = &follow->launcher->wide[symm__cuda_hint_of(follow->stream)];
     wide = __atomic_load_n(hint, __ATOMIC_RELAXED);
     if (!narrow)
         __atomic_store_n(hint, WIDE_WAITS, __ATOMIC_RELAXED);

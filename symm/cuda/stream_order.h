@@ -66,6 +66,8 @@ symm_status symm__cuda_follow_begin(symm_team *team,
                                     struct symm_cuda_follow *follow) SYMM_MUST_CHECK;
 /* After the launch. launched: the call is now the stream's last one. */
 void symm__cuda_follow_end(const struct symm_cuda_follow *follow, bool launched);
+/* Where launcher->wide keeps what is known of the stream's waits; streams may share a place. */
+size_t symm__cuda_hint_of(const void *stream);
 /* Whether a wait for a signal should trigger at once (SYMM_CUDA_EARLY). */
 bool symm__cuda_wait_early(const struct symm_cuda_launcher *launcher,
                            const void *stream);
