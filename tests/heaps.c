@@ -115,7 +115,7 @@ struct symm_cuda_args heaps_args(const struct heaps *heaps, int rank, uint32_t c
 /* ---- Kernels -------------------------------------------------------------------- */
 
 /* The fake driver stays loaded: the loader counts, and nothing is left over. */
-static void *symbol(const char *name)
+void *heaps_symbol(const char *name)
 {
 #if defined(SYMM_FAKE_CUDA)
     void *library = dlopen(SYMM_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -134,7 +134,7 @@ heaps_kernel heaps_find(const char *name)
 {
     heaps_kernel kernel;
 
-    *(void **)&kernel = symbol(name);
+    *(void **)&kernel = heaps_symbol(name);
     return kernel;
 }
 
@@ -144,7 +144,7 @@ void heaps_launch(heaps_kernel kernel, const struct symm_cuda_args *args,
     void (*launch)(heaps_kernel kernel, const struct symm_cuda_args *args,
                    unsigned blocks, unsigned threads);
 
-    *(void **)&launch = symbol("simt_launch");
+    *(void **)&launch = heaps_symbol("simt_launch");
     assert(launch != NULL && kernel != NULL);
     launch(kernel, args, blocks, threads);
 }

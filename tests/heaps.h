@@ -39,7 +39,8 @@ struct symm_cuda_args heaps_args(const struct heaps *heaps, int rank, uint32_t c
 void heaps_run(struct heaps *heaps,
                void (*fn)(struct heaps *heaps, int rank, void *arg), void *arg);
 typedef void (*heaps_kernel)(struct symm_cuda_args);
-/* The fake driver's kernel of that name; NULL: none. */
+/* A function of the fake driver's library, and its kernel of that name; NULL: none. */
+void *heaps_symbol(const char *name);
 heaps_kernel heaps_find(const char *name);
 void heaps_launch(heaps_kernel kernel, const struct symm_cuda_args *args,
                   unsigned blocks, unsigned threads);

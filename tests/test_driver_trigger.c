@@ -4,7 +4,6 @@
  * launch"; p2p.cu): one that may wait for long must not before its wait is over, else a queue
  * behind it fills the device. The kernels run on the processor; their triggers are counted.
  */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,11 +116,8 @@ static bool run_watched(struct watched *w, heaps_kernel kernel,
     bool (*cluster)(heaps_kernel kernel, const struct symm_cuda_args *args,
                     unsigned blocks, unsigned threads, unsigned block,
                     struct simt_watch *watch);
-    void *library = dlopen(SYMM_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 
-    assert_non_null(library);
-    *(void **)&cluster = dlsym(library, "simt_cluster");
-    dlclose(library);
+    *(void **)&cluster = heaps_symbol("simt_cluster");
     assert_non_null(cluster);
     assert_non_null(kernel);
     w->watch = (struct simt_watch){stalled, triggered, may_pass};
