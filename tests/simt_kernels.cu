@@ -5,6 +5,7 @@
  * user's kernels begin with simt_user_.
  */
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/port_numbers.cuh"
 
 /* out[i] = sum of all in[] of the block, by shuffles and shared memory. */
 SYMM_KERNEL(simt_test_sum)

@@ -5,10 +5,11 @@
  * those of struct symm_row_place.
  *
  * Sums of two elements are made in pairs where there is an instruction for it: its bits are those
- * of a sum in float32 that is rounded (port.cuh). Two steps are contracted: r * r is added to the
- * sum of squares by fma, and the sum x 1 / hidden to eps. Each thread adds its own squares in the
- * order of its packets, then the lanes of a warp, then the warps: so results depend only on the
- * shape of the row and on args.each, not on alignment, the grid, clusters or the number of groups.
+ * of a sum in float32 that is rounded (port_numbers.cuh). Two steps are contracted: r * r is added
+ * to the sum of squares by fma, and the sum x 1 / hidden to eps. Each thread adds its own squares
+ * in the order of its packets, then the lanes of a warp, then the warps: so results depend only on
+ * the shape of the row and on args.each, not on alignment, the grid, clusters or the number of
+ * groups.
  * NaN is no maximum: a row's or group's scale is that of its other elements.
  *
  * Bias and weight stay in registers for all rows of a thread where they fit (P <= 4; the weight as

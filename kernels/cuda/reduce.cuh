@@ -15,7 +15,7 @@
 #ifndef SYMM_KERNELS_CUDA_REDUCE_CUH
 #define SYMM_KERNELS_CUDA_REDUCE_CUH
 
-#include "kernels/cuda/port.cuh"
+#include "kernels/cuda/port_numbers.cuh"
 
 #define SYMM_DTYPE_ANY (-1) /* known at run time only, with op and size */
 
