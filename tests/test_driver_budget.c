@@ -286,6 +286,53 @@ static int locked(struct stage *s)
     return 0;
 }
 
+/* Until watchdogs have taken back the claim of a stream whose calls have ended. */
+static int await_claim(const struct stage *s, int i)
+{
+    const double begin = harness_now();
+    const uint16_t *claim =
+        &symm__own_control(s->ctx)
+             ->budget.claim[team_of(s, i)->slot][channel_of(s, i)->index];
+
+    while (__atomic_load_n(claim, __ATOMIC_SEQ_CST) != 0) {
+        CHECK(harness_now() - begin < SECONDS);
+        harness_sleep(0.002);
+    }
+    return 0;
+}
+
+static void *hold(void *lock)
+{
+    harness_sleep(0.005);
+    __atomic_store_n((uint32_t *)lock, 0, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* A rank holds the ledger's lock for milliseconds, as one does that has lost its core: the others'
+ * calls wait for it, and have the whole grid. */
+static int held(struct stage *s)
+{
+    uint32_t *lock = &symm__near_control(s->ctx, 0)->budget.lock, blocks = 0;
+    pthread_t holder;
+
+    for (int turn = 0; turn < 5 && blocks <= 1; turn++) { /* `hold` may be late, too */
+        CHECK_ZERO(await_claim(s, 0));
+        CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+        if (s->rank == 0) {
+            __atomic_store_n(lock, 2, __ATOMIC_RELAXED);
+            CHECK_ZERO(pthread_create(&holder, NULL, hold, lock));
+        }
+        CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+        CHECK_ZERO(queue(s, 0));
+        if (s->rank == 0)
+            CHECK_ZERO(pthread_join(holder, NULL));
+        CHECK_ZERO(finish(s));
+        blocks = launched(s, 0)->blocks;
+    }
+    CHECK_MESSAGE(blocks == PROCESSORS - PROCESSORS / 8, "%u blocks", blocks);
+    return 0;
+}
+
 /* A call that was granted blocks and not launched: the channel is idle, but the claim stays, since the
  * next call gets the same grant. */
 static int returned(struct stage *s)
@@ -328,21 +375,6 @@ static int discard(struct stage *s, int i)
     CHECK_ZERO(queue(s, i));
     CHECK_ZERO(perf_gpu_captured(s->gpu, s->stream[i], &graph));
     perf_gpu_graph_free(s->gpu, graph);
-    return 0;
-}
-
-/* Until watchdogs have taken back the claim of a stream whose calls have ended. */
-static int await_claim(const struct stage *s, int i)
-{
-    const double begin = harness_now();
-    const uint16_t *claim =
-        &symm__own_control(s->ctx)
-             ->budget.claim[team_of(s, i)->slot][channel_of(s, i)->index];
-
-    while (__atomic_load_n(claim, __ATOMIC_SEQ_CST) != 0) {
-        CHECK(harness_now() - begin < SECONDS);
-        harness_sleep(0.002);
-    }
     return 0;
 }
 
@@ -404,6 +436,8 @@ static int grids(symm_ctx *ctx, void *arg)
         CHECK_ZERO(captured(&s));
         CHECK_ZERO(in_turn(&s));
         CHECK_ZERO(locked(&s));
+        CHECK_ZERO(in_turn(&s));
+        CHECK_ZERO(held(&s));
         CHECK_ZERO(in_turn(&s));
         CHECK_ZERO(returned(&s));
         CHECK_ZERO(in_turn(&s));

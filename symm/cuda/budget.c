@@ -19,14 +19,19 @@
 
 #include "core/slots.h"
 #include "cuda/channel_table.h"
+#include "util/clock.h"
 
 #define NUMBER 0xffffffu  /* the numbers of calls have 24 bits */
 #define CALLS_MOST (1u << 22) /* more calls than any queue holds */
 #define GRANT_MOST 254u       /* blocks; a word has 8 bits for them */
 #define CUT        0x8000u /* bit of a claim: larger than its share, and others need room */
 #define LOOK       16u     /* one call in so many of a cut grid looks for more room */
-#define TURNS  400        /* of polling for the lock; the later ones yield */
-#define TURNS_AGAIN 40000      /* where there is nothing to go on with */
+#define TURNS      400     /* of polling for a lock; the later ones yield */
+/* How long a call sleeps for the lock after these turns. A holder that has lost its core is back
+ * within a few slices of the scheduler; all ranks' next calls would have small grids otherwise. */
+#define SLEEP_SECONDS 0.01
+#define AGAIN_SECONDS 0.1 /* where there is nothing to go on with */
+#define NAP_SECONDS   5e-5
 
 /* A channel's word: calls up to `decided` have a grant. Calls before number `from` may have
  * `before` blocks, the others `now`. */
@@ -160,26 +165,34 @@ static uint32_t *lock_of(const symm_ctx *ctx)
     return &ctx->control[0]->budget.lock; /* of the first rank on this host */
 }
 
-/* False: other ranks have held the lock for all turns; the call then keeps its channel's last
- * grant. */
-static bool lock_acquire(const symm_ctx *ctx, int turns)
+static bool lock_try(const symm_ctx *ctx, uint32_t *holder)
 {
-    const uint32_t mine = (uint32_t)ctx->rank + 1;
-    uint32_t *lock = lock_of(ctx), seen = 0;
+    *holder = 0;
+    return __atomic_compare_exchange_n(lock_of(ctx), holder, (uint32_t)ctx->rank + 1,
+                                       false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
 
-    for (int turn = 1; turn <= turns; turn++) {
-        if (__atomic_compare_exchange_n(lock, &seen, mine, false, __ATOMIC_ACQUIRE,
-                                        __ATOMIC_RELAXED))
-            return true;
+/* False: other ranks have held the lock for all turns and, after them, for that time. */
+static bool lock_acquire(const symm_ctx *ctx, double seconds)
+{
+    uint32_t holder;
+    double end = 0;
+
+    for (int turn = 1; !lock_try(ctx, &holder); turn++) {
         if (turn % 100 == 0)
             /* A dead holder leaves, at worst, claims that are too large, or cleared ones of a
              * team of its own, whose calls end with it. */
-            symm__channel_lock_break(ctx, lock, seen);
-        if (turn > 50)
+            symm__channel_lock_break(ctx, lock_of(ctx), holder);
+        if (turn == TURNS)
+            end = symm__now() + seconds;
+        if (turn >= TURNS && symm__now() >= end)
+            return false;
+        if (turn >= TURNS)
+            symm__sleep(NAP_SECONDS);
+        else if (turn > 50)
             sched_yield();
-        seen = 0;
     }
-    return false;
+    return true;
 }
 
 static void lock_release(const symm_ctx *ctx)
@@ -413,7 +426,7 @@ static uint64_t decide(struct symm_team_channel *channel, uint32_t call, uint32_
 {
     const symm_team *team = channel->team;
     uint64_t *at = word_of(channel);
-    const bool locked = lock_acquire(team->ctx, TURNS);
+    const bool locked = lock_acquire(team->ctx, SLEEP_SECONDS);
     uint64_t word = __atomic_load_n(at, __ATOMIC_ACQUIRE), made = 0;
     uint32_t claim = __atomic_load_n(claim_of(team, team->local_rank, channel->index),
                                      __ATOMIC_SEQ_CST);
@@ -482,7 +495,7 @@ static void decide_again(struct symm_team_channel *channel, uint32_t call,
     struct grant grant;
     uint32_t next;
 
-    if (!lock_acquire(team->ctx, TURNS_AGAIN))
+    if (!lock_acquire(team->ctx, AGAIN_SECONDS))
         return;
     word = __atomic_load_n(at, __ATOMIC_ACQUIRE);
     grant = unpack(word);
@@ -588,6 +601,7 @@ void symm__cuda_budget_refresh(symm_team *team)
 {
     const bool failed = __atomic_load_n(&team->failed, __ATOMIC_ACQUIRE) != SYMM_OK;
     bool old = false;
+    uint32_t holder;
 
     if (team->far || team->inner)
         return;
@@ -604,7 +618,7 @@ void symm__cuda_budget_refresh(symm_team *team)
                                       __ATOMIC_RELAXED) != 0);
         channel->looked = launches;
     }
-    if (!old || !lock_acquire(team->ctx, 1))
+    if (!old || !lock_try(team->ctx, &holder))
         return;
     for (int c = 0; c < SYMM_CHANNELS; c++)
         if (failed)
