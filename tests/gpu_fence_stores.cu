@@ -7,8 +7,9 @@
 
 enum where { AT_PEER, AT_HOME };
 enum by { BY_KERNEL, BY_ENGINE };
-/* The stores. RELEASE: the next kernel's words; _WITHIN: the words of the same kernel. */
-enum behind { NOTHING, FENCE, RELEASE, RELEASE_WITHIN, WORD_WITHIN };
+/* The stores. FENCE_OF_ONE: of one thread of each block, behind its barrier. RELEASE: the next
+ * kernel's words; _WITHIN: the words of the same kernel. */
+enum behind { NOTHING, FENCE, FENCE_OF_ONE, RELEASE, RELEASE_WITHIN, WORD_WITHIN };
 
 /* ---- On the devices -------------------------------------------------------------- */
 
@@ -21,10 +22,12 @@ static __global__ void write_lines(symm_packet *to, unsigned *words,
     to[i] = line_of(n, i);
     if (behind == FENCE)
         symm_port_fence();
-    if (behind != RELEASE_WITHIN && behind != WORD_WITHIN)
+    if (behind == NOTHING || behind == FENCE || behind == RELEASE)
         return;
     __syncthreads();
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0 && behind == FENCE_OF_ONE)
+        symm_port_fence();
+    else if (threadIdx.x == 0)
         store_word(words + blockIdx.x, n, behind == RELEASE_WITHIN);
 }
 
@@ -218,6 +221,10 @@ orderings orderings_of_stores(void)
                     FENCE, PLAIN),
              stores("graph: stores, fence | dependent, word", RELIED_ON, GRAPH, AT_PEER,
                     BY_KERNEL, FENCE, WAITS),
+             stores("graph: stores, fence of one | word", RELIED_ON, GRAPH, AT_PEER,
+                    BY_KERNEL, FENCE_OF_ONE, PLAIN),
+             stores("graph: stores, fence of one | dependent, word", RELIED_ON, GRAPH,
+                    AT_PEER, BY_KERNEL, FENCE_OF_ONE, WAITS),
              stores("graph: stores | release", RELIED_ON, GRAPH, AT_PEER, BY_KERNEL,
                     RELEASE, WAITS),
              stores("graph: stores | word", WEAKENED, GRAPH, AT_PEER, BY_KERNEL,

@@ -2,11 +2,12 @@
 /*
  * p2p.cu - put, put with a signal, signal, and the wait for one.
  *
- * A put copies args.bytes bytes from args.in to args.out, an address in the peer's heap as
- * mapped here (or, for a get, the other way round): any alignment, no overlap. It counts no
- * rounds and waits for no peer. The peer may read the data after a signal that follows on the
- * same stream, or a collective: a put that raises no signal ends with a fence of system
- * scope, since a kernel's end is none for what was stored at a peer (round.cuh).
+ * A put copies args.bytes bytes from args.in to args.out, an address in the peer's heap as mapped
+ * here (or, for a get, the other way round): any alignment, no overlap. It counts no rounds and
+ * waits for no peer. The peer may read the data after a signal that follows on the same stream, or
+ * a collective: a block of a put that raises no signal ends with one thread's fence of system
+ * scope, behind the block's barrier, since a kernel's end is none for what was stored at a peer
+ * (round.cuh).
  *
  * The signal. Every block that has copied adds one to a counter in local memory (state->done,
  * of this peer and signal number; signals of one number to one peer belong on one stream),
@@ -160,9 +161,10 @@ SYMM_KERNEL_BARE(symm_p2p_put)
         store_few(args, few);
     else if (failed == 0)
         copy(args);
-    if (!signals) /* no release follows: round.cuh, "A kernel's end" */
-        symm_port_fence();
     stopped = symm_port_sync_any(failed != 0);
+    /* no release follows: round.cuh, "A kernel's end" */
+    if (!signals && threadIdx.x == 0)
+        symm_port_fence();
     if (!stopped && signals && threadIdx.x == 0) {
         uint32_t *done = &args.team.state->done[args.peer][args.signal];
 
