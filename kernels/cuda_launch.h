@@ -64,7 +64,6 @@ struct symm_cuda_record {
 #define SYMM_CUDA_ENTRY_BARRIER SYMM_BARRIER_ENTRY
 #define SYMM_CUDA_EXIT_BARRIER  SYMM_BARRIER_EXIT
 #define SYMM_CUDA_DEPENDENT     4u /* launched with programmatic dependent launch */
-#define SYMM_CUDA_REPORTED      8u /* state->reported may hold a failure: load it */
 #define SYMM_CUDA_EARLY         16u /* a small grid: block 0 triggers dependents at once */
 #define SYMM_CUDA_RELAY                                                                \
     32u /* a put after an early kernel: triggers before it waits for that kernel;

@@ -292,6 +292,7 @@ static void check_record(const struct heaps *heaps, int rank, uint32_t why, int 
     assert_int_equal(record->counter, 1);
     assert_int_equal(heaps->team[rank].state->failed[16 * SYMM_CHANNELS],
                      SYMM_DEVICE_ABORTED);
+    assert_int_equal(heaps->team[rank].state->stopped, SYMM_DEVICE_ABORTED);
 }
 
 /* One rank has another tag, another size, another grid. */

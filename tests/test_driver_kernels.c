@@ -445,6 +445,7 @@ static void check_stopped(struct rig *rig, struct rank *rank,
     struct symm_device_block block = rank->state->block[CHANNEL][0];
 
     assert_int_equal(rank->state->failed[16 * CHANNEL], status);
+    assert_int_not_equal(rank->state->stopped, 0);
     assert_int_equal(rank->result, status);
     for (size_t i = 0; i < kernel_call_bytes(call); i++)
         assert_int_equal(rank->out[GUARD + i], UNTOUCHED);

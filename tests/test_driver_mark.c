@@ -4,8 +4,8 @@
  * threads of a block see the mark. A call that succeeds must be right on this rank and on its
  * peer; an incomplete call must not succeed.
  *
- * A host thread stores the mark at a random moment of the kernel's run: in a channel's word,
- * or in the word for all channels. Kernels run on the processor.
+ * A host thread stores the mark at a random moment of the kernel's run: in the words that a failed
+ * kernel stores to, or in the copy of the abort word. Kernels run on the processor.
  * SYMM_TEST_LONG=1: twenty times as many rounds.
  * ctest: cost 24
  */
@@ -97,6 +97,9 @@ static void *mark(void *arg)
         return NULL;
     __atomic_store_n(job->all ? &state->reported : &state->failed[16 * CHANNEL],
                      (uint32_t)-SYMM_ERR_ABORTED, __ATOMIC_RELAXED);
+    if (!job->all)
+        __atomic_store_n(&state->stopped, (uint32_t)-SYMM_ERR_ABORTED,
+                         __ATOMIC_RELAXED);
     harness_sleep(0.002);
     for (int r = 0; r < 2; r++) /* who waits goes home */
         __atomic_store_n(&job->heaps->team[r].record->abort,

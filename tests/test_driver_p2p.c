@@ -182,6 +182,7 @@ static void check_failed(struct heaps *heaps, const struct job *job, uint32_t wh
     assert_int_equal(record->seen[0], seen);
     assert_int_equal(job->result[1], why);
     assert_int_equal(heaps->team[1].state->failed[16 * 2], why);
+    assert_int_equal(heaps->team[1].state->stopped, why);
     assert_int_equal(heaps->team[1].state->awaited[0][4], counter - 1);
     assert_int_equal(heaps->team[0].record->state, 0);
 }
@@ -238,9 +239,9 @@ static void test_mismatch_and_abort(void **unused)
     heaps_destroy(heaps);
 }
 
-/* Where a failure is marked: on the call's channel, for all channels, or by the team whose call was
- * in front on the stream, on that call's channel or for all. */
-enum mark { OF_CHANNEL, OF_ALL, BEFORE_CHANNEL, BEFORE_ALL, MARKS };
+/* Who has marked a failure: a kernel or the host, or so for the team whose call was in front on the
+ * stream, a kernel on that call's channel. */
+enum mark { OF_KERNEL, OF_HOST, BEFORE_OF_KERNEL, BEFORE_OF_HOST, MARKS };
 
 static void set_mark(struct heaps *heaps, enum mark mark, struct symm_cuda_args *args)
 {
@@ -248,14 +249,13 @@ static void set_mark(struct heaps *heaps, enum mark mark, struct symm_cuda_args 
     struct symm_device_state *other = heaps->team[0].state; /* as good as a team's */
 
     args->before = other;
-    args->flags = mark == OF_ALL       ? SYMM_CUDA_REPORTED
-                  : mark == OF_CHANNEL ? 0
-                                       : SYMM_CUDA_BEFORE | 5 << SYMM_CUDA_BEFORE_SHIFT;
-    if (mark == OF_CHANNEL)
-        own->failed[16 * 2] = -SYMM_ERR_TIMEOUT;
-    else if (mark == OF_ALL)
+    args->flags =
+        mark < BEFORE_OF_KERNEL ? 0 : SYMM_CUDA_BEFORE | 5 << SYMM_CUDA_BEFORE_SHIFT;
+    if (mark == OF_KERNEL)
+        own->stopped = -SYMM_ERR_TIMEOUT;
+    else if (mark == OF_HOST)
         own->reported = -SYMM_ERR_TIMEOUT;
-    else if (mark == BEFORE_CHANNEL)
+    else if (mark == BEFORE_OF_KERNEL)
         other->failed[16 * 5] = -SYMM_ERR_TIMEOUT;
     else
         other->reported = -SYMM_ERR_TIMEOUT;
@@ -279,7 +279,7 @@ static void run_marked(enum mark mark, const char *kernel, unsigned blocks)
     set_mark(heaps, mark, &args);
     call(kernel, &args, blocks, 32);
     assert_int_equal(result,
-                     mark < BEFORE_CHANNEL ? -SYMM_ERR_TIMEOUT : -SYMM_ERR_ABORTED);
+                     mark < BEFORE_OF_KERNEL ? -SYMM_ERR_TIMEOUT : -SYMM_ERR_ABORTED);
     assert_int_equal(*(unsigned char *)args.out, 0);
     assert_int_equal(symm_device_pad(&heaps->team[0], 0)->signals[1][4], 0);
     assert_int_equal(state->sent[0][4], 0);
@@ -375,6 +375,7 @@ static void test_device_failures(void **unused)
         assert_true((record->missing[0] & 4) != 0);
         assert_int_equal(record->channel, 1);
         assert_int_equal(record->counter, 1);
+        assert_int_equal(heaps->team[r].state->stopped, job.result[r]);
         assert_int_equal(symm_device_barrier(&heaps->team[r], 1, 0, 1, 4),
                          job.result[r]);
     }

@@ -308,6 +308,7 @@ SYMM_DEVICE_FN void symm__device_halt(const struct symm_device_team *team, uint3
         if (symm__device_load(failed) == 0)
             symm__device_store_relaxed(failed, why);
     }
+    symm__device_store_relaxed(&team->state->stopped, why);
 }
 
 /* Fails a wait that ended without its signal: marks all channels, then writes the record. */
@@ -463,6 +464,7 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
     /* for one-sided calls of graphs */
     symm__device_store_relaxed(&team->state->failed[16 * SYMM_CHANNELS],
                                SYMM_DEVICE_ABORTED);
+    symm__device_store_relaxed(&team->state->stopped, why);
     return (int)why;
 }
 

@@ -13,13 +13,14 @@
 #ifndef SYMM_PAD_LAYOUT_H
 #define SYMM_PAD_LAYOUT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define SYMM_DEVICE_LAYOUT   8u      /* of everything below; changes with any of it */
+#define SYMM_DEVICE_LAYOUT   9u      /* of everything below; changes with any of it */
 #define SYMM_MAX_LOCAL_RANKS 64      /* ranks of a team on one host */
 #define SYMM_DEVICE_RANKS    72      /* of a team on GPUs */
 #define SYMM_FEW_RANKS       8       /* of one whose kernels are those of few ranks */
@@ -144,17 +145,21 @@ struct symm_device_block {
 
 /* Local memory of one rank: never read by peers. */
 struct symm_device_state {
-    /* [16 * channel]: not 0: kernels do nothing. The last one is for one-sided calls that
-     * a graph holds, or on streams that have no channel; a failure of any channel sets it. */
+    /* [16 * channel]: not 0: the channel has failed: its kernels that wait stop, and so do other
+     * teams' calls after one of its calls on a stream. The last one is for one-sided calls that a
+     * graph holds, or on streams that have no channel; a failure of any channel sets it. */
     uint32_t failed[(SYMM_CHANNELS + 1) * 16];
     struct symm_device_block block[SYMM_CHANNELS][SYMM_DEVICE_BLOCKS];
     uint32_t sent[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* signals, by receiver */
     uint32_t awaited[SYMM_DEVICE_RANKS][SYMM_SIGNALS]; /* by sender */
     uint32_t done[SYMM_DEVICE_RANKS][SYMM_SIGNALS];    /* blocks of a put under way */
     /* A copy of record->abort. A stream makes it after each of its waits, the watchdog when it
-     * sets abort. Not 0: kernels of all channels do nothing. */
+     * sets abort. */
     uint32_t reported;
-    uint32_t reserved[15];
+    /* Set with any of `failed`. If this or `reported` is not 0, kernels of all channels do nothing:
+     * they load the two at once when they begin. */
+    uint32_t stopped;
+    uint32_t reserved[14];
 };
 
 /* The first failure of a team's kernels, in memory of the host; state is written last. */
@@ -193,6 +198,7 @@ struct symm_device_team {
 #else
 #define SYMM_LAYOUT_ASSERT(condition) _Static_assert(condition, "layout")
 #endif
+SYMM_LAYOUT_ASSERT(offsetof(struct symm_device_state, reported) % 8 == 0);
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_site) == 192);
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_slot) == SYMM_SLOT_BYTES);
 SYMM_LAYOUT_ASSERT(sizeof(struct symm_device_pads) <=

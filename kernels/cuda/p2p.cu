@@ -41,14 +41,6 @@ SYMM_DEVICE void depend(const struct symm_cuda_args &args)
     symm_round_trigger(args);
 }
 
-/* The address of state->reported if it may hold a failure; else of the channel's own mark, so
- * that no branch separates the loads. */
-SYMM_DEVICE const uint32_t *reported_of(const struct symm_cuda_args &args)
-{
-    return args.flags & SYMM_CUDA_REPORTED ? &args.team.state->reported
-                                           : symm_failed_of(args);
-}
-
 /* 0, or why no call may be made: the call before it on the stream, of another team, has
  * failed. Then this team fails, too. signal: that a wait awaits, for its sentence; else -1. */
 SYMM_COLD uint32_t before(const struct symm_cuda_args &args, int signal)
@@ -60,17 +52,16 @@ SYMM_COLD uint32_t before(const struct symm_cuda_args &args, int signal)
     return why;
 }
 
-/* 0, or why the channel has failed; threads of a block may differ, and a thread that gets a failure
+/* 0, or why the team has failed; threads of a block may differ, and a thread that gets a failure
  * has reported it. Loads the counter, too: the loads overlap. */
 SYMM_DEVICE uint32_t begin(const struct symm_cuda_args &args, const uint32_t *counter,
                            uint32_t *count)
 {
-    uint32_t failed, reported;
+    uint32_t failed, stopped;
 
-    failed = symm_port_load32_relaxed(symm_failed_of(args));
-    reported = symm_port_load32_relaxed(reported_of(args));
+    failed = symm_port_load_pair_relaxed(&args.team.state->reported, &stopped);
     *count = counter ? symm_port_load32_relaxed(counter) : 0;
-    failed = failed != 0 ? failed : reported;
+    failed = failed != 0 ? failed : stopped;
     if ((args.flags & SYMM_CUDA_BEFORE) && failed == 0)
         failed = before(args, -1);
     if (failed != 0 && args.result)
@@ -190,7 +181,7 @@ SYMM_KERNEL_BARE(symm_p2p_signal)
 SYMM_KERNEL_BARE(symm_p2p_signal_wait)
 {
     const uint32_t *counter = &args.team.state->awaited[args.peer][args.signal];
-    uint32_t count, why, reported;
+    uint32_t count, why, stopped;
     uint64_t seen;
 
     if (threadIdx.x != 0)
@@ -198,11 +189,11 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
     symm_round_depend(args);
     if (args.flags & SYMM_CUDA_EARLY)
         symm_round_trigger(args);
-    why = symm_port_load32_relaxed(symm_failed_of(args)); /* all four are under way */
-    reported = symm_port_load32_relaxed(reported_of(args));
+    /* all three are under way */
+    why = symm_port_load_pair_relaxed(&args.team.state->reported, &stopped);
     count = symm_port_load32_relaxed(counter);
     seen = symm_device_word_load(symm__device_word(&args.team, args.peer, args.signal));
-    why = why != 0 ? why : reported;
+    why = why != 0 ? why : stopped;
     if ((args.flags & SYMM_CUDA_BEFORE) && why == 0)
         why = before(args, args.signal);
     if (why == 0)
@@ -214,6 +205,7 @@ SYMM_KERNEL_BARE(symm_p2p_signal_wait)
         return;
     /* symm__device_unmet has marked all channels ABORTED; this one's mark is the reason */
     symm_port_store32_relaxed(symm_failed_of(args), why);
+    symm_port_store32_relaxed(&args.team.state->stopped, why);
     if (args.result)
         symm_port_store32_relaxed(args.result, why);
 }

@@ -143,6 +143,14 @@ SYMM_PORT_LOAD(relaxed, __ATOMIC_RELAXED)
 SYMM_PORT_LOAD(acquire, __ATOMIC_ACQUIRE)
 #undef SYMM_PORT_LOAD
 
+/* Two words at a multiple of 8, by one instruction: each is atomic, the two together are not. */
+SYMM_DEVICE uint32_t symm_port_load_pair_relaxed(const uint32_t *from, uint32_t *second)
+{
+    simt_aligned(from, 2 * sizeof(*from));
+    *second = __atomic_load_n(from + 1, __ATOMIC_RELAXED);
+    return __atomic_load_n(from, __ATOMIC_RELAXED);
+}
+
 #define SYMM_PORT_STORE(name, order)                                                   \
     SYMM_DEVICE void symm_port_store32_##name(uint32_t *to, uint32_t value)            \
     {                                                                                  \
@@ -287,6 +295,17 @@ SYMM_PORT_LOAD(64, "l", relaxed, "relaxed")
 SYMM_PORT_LOAD(32, "r", acquire, "acquire")
 SYMM_PORT_LOAD(64, "l", acquire, "acquire")
 #undef SYMM_PORT_LOAD
+
+SYMM_DEVICE uint32_t symm_port_load_pair_relaxed(const uint32_t *from, uint32_t *second)
+{
+    uint32_t first;
+
+    asm volatile("ld.relaxed.sys.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(first), "=r"(*second)
+                 : "l"(from)
+                 : "memory");
+    return first;
+}
 
 #define SYMM_PORT_STORE(bits, letter, name, order)                                     \
     SYMM_DEVICE void symm_port_store##bits##_##name(uint##bits##_t *to,                \

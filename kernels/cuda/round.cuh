@@ -37,13 +37,14 @@
  * the deadline; not after a mismatch, so that peers detect it, too. Then the first thread of the
  * team's kernels on this rank claims the record in host memory and fills it, `state` last, by a
  * release: a rank that learns of the failure from the host finds the arrival cancelled everywhere.
- * failed[channel] stops the other blocks at their next poll and later kernels at their start; those
- * of one-sided calls that a graph holds, or whose stream has no channel, read the last of these
- * marks, which each failure sets. A failure that the host has found (record.abort) concerns all
- * channels: the kernel that sees it in a wait marks them all, before its own end. state->reported,
- * which streams and the watchdog copy from record.abort, is for kernels after operations that wait
- * without a kernel. Where the call before on the stream is another team's (SYMM_CUDA_BEFORE), that
- * team's marks count, too: the call and its team fail.
+ * failed[channel] stops the other blocks at their next poll, and state->stopped all kernels of the
+ * team at their start. A failure that the host has found (record.abort) concerns all channels: the
+ * kernel that sees it in a wait marks them all, before its own end. state->reported, which streams
+ * and the watchdog copy from record.abort, is for kernels after operations that wait without a
+ * kernel. It lies beside `stopped`: a kernel that begins loads the two at once. Where the call
+ * before on the stream is another team's (SYMM_CUDA_BEFORE), the marks of that call's channel and
+ * of that team's host count, too: the call and its team fail. Of one-sided calls that a graph
+ * holds, or whose stream has no channel, that is the last one, which each failure sets.
  *
  * record.missing: for SYMM_ERR_TIMEOUT the members that had not begun the call (if all had,
  * those whose data or round word was awaited); for SYMM_ERR_MISMATCH those with another tag;
@@ -185,6 +186,7 @@ SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t cal
     symm_port_store32_relaxed(symm_failed_of(args), status);
     symm_port_store32_relaxed(&args.team.state->failed[SYMM_CHANNELS * 16],
                               (uint32_t)-SYMM_ERR_ABORTED);
+    symm_port_store32_relaxed(&args.team.state->stopped, status);
     if (args.result)
         symm_port_store32_relaxed(args.result, status);
 }
@@ -360,22 +362,20 @@ SYMM_DEVICE struct symm_round symm_round_open(const struct symm_cuda_args &args,
 {
     const uint64_t *block =
         (const uint64_t *)&args.team.state->block[args.channel][blockIdx.x];
-    const uint32_t *channel = symm_failed_of(args), *all = &args.team.state->reported;
+    const uint32_t *marks = &args.team.state->reported;
     struct symm_round round;
     uint64_t counters;
-    uint32_t failed, reported;
+    uint32_t failed, stopped;
 
     symm_port_settle(block);
-    symm_port_settle(channel);
-    symm_port_settle(all);
+    symm_port_settle(marks);
     symm_round_depend(args);
     if (blockIdx.x != 0 || (args.flags & SYMM_CUDA_EARLY))
         symm_round_trigger(args);
     counters = symm_port_load64_relaxed(block);
-    failed = symm_port_load32_relaxed(channel);
-    reported = args.flags & SYMM_CUDA_REPORTED ? symm_port_load32_relaxed(all) : 0;
+    failed = symm_port_load_pair_relaxed(marks, &stopped);
     early();
-    failed = failed != 0 ? failed : reported;
+    failed = failed != 0 ? failed : stopped;
     round.round = (uint32_t)counters;
     round.call = (uint32_t)(counters >> 32) + 1;
     if ((args.flags & SYMM_CUDA_BEFORE) && failed == 0) {

@@ -455,7 +455,6 @@ static symm_status launch_entry(struct symm_team_channel *channel,
     entry->args.result = NULL;
     entry->args.sequence =
         symm__cuda_channel_launch(channel, entry->blocks, entry->args.tag);
-    entry->args.flags |= symm__cuda_reported(channel->team->cuda, channel->captured);
     __atomic_store_n(&channel->team->cuda->timeout[channel->index],
                      entry->args.team.timeout, __ATOMIC_RELAXED); /* for a sentence */
     status = symm__cuda_follow_begin(channel->team, channel, channel->stream,

@@ -53,7 +53,6 @@ struct symm_cuda_team {
     struct symm_cuda_multicast multicast;
     int known;     /* atomic: an API call has returned that the team has failed */
     int followers; /* atomic: launches under way of calls after this team's */
-    int marked;    /* atomic: streams have had waits that the host may end */
     struct symm_cuda_map
         begun; /* by tag: the tries of streams that began with it; owned */
     uint32_t asked[SYMM_CHANNELS]; /* how often the channel was asked for by its name */
@@ -84,16 +83,6 @@ static inline struct symm_cuda_record *
 symm__cuda_extended(const struct symm_cuda_team *cuda)
 {
     return (struct symm_cuda_record *)(void *)cuda->record;
-}
-
-/* SYMM_CUDA_REPORTED where the call's kernel may run behind a wait that the host may end: a replay
- * may, whenever its graph was made. Else 0. */
-static inline uint32_t symm__cuda_reported(const struct symm_cuda_team *cuda,
-                                           bool captured)
-{
-    return captured || __atomic_load_n(&cuda->marked, __ATOMIC_RELAXED)
-               ? SYMM_CUDA_REPORTED
-               : 0;
 }
 
 struct symm_cuda_word {

@@ -249,8 +249,6 @@ symm_status symm__cuda_wait_end(struct symm_cuda_launcher *launcher, CUstream st
     if (status == SYMM_OK && wait->after)
         status = SYMM_CUDA_CALL(launcher->driver, cuEventRecord, (wait->after, stream),
                                 "the end of %s", wait->what);
-    if (status == SYMM_OK && wait->after)
-        __atomic_store_n(&wait->team->cuda->marked, 1, __ATOMIC_RELAXED);
     if (wait->comm)
         wait_leave(launcher, wait, status == SYMM_OK && wait->after);
     else if (status == SYMM_OK)
@@ -363,7 +361,6 @@ symm_status symm__cuda_word_add(struct symm_cuda_launcher *launcher, symm_team *
     symm_status status = SYMM_OK;
     struct symm_cuda_word *w;
 
-    __atomic_store_n(&team->cuda->marked, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&launcher->lock);
     for (w = team->cuda->words; w && w->at != word;)
         w = w->next;
