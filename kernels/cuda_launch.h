@@ -72,7 +72,7 @@ struct symm_cuda_record {
 #define SYMM_CUDA_BEFORE_SHIFT 8u
 #define SYMM_EARLY_THREADS     64 /* of such a kernel for each multiprocessor, at most */
 #define SYMM_EARLY_PART        4  /* or clusters on this part of the multiprocessors */
-#define SYMM_PUT_PACKETS       4  /* of a thread, in a put of one block that signals */
+#define SYMM_PUT_PACKETS       4  /* of a thread, in a put of one block, at most */
 
 /* ---- Addresses that are known after a capture ---------------------------------------- */
 
@@ -231,10 +231,10 @@ uint64_t symm__cuda_kernel_rounds(const struct symm_cuda_query *query);
 /* Whether the next kernel of the stream may become resident while such a kernel waits for its
  * peers (SYMM_CUDA_EARLY). */
 bool symm__cuda_shape_early(const struct symm_cuda_shape *shape, uint32_t processors);
-/* size: of the team. few: one block takes all packets, if no thread has more than SYMM_PUT_PACKETS:
- * for a put that signals, between multiples of 16. */
-void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, bool few, int size,
-                         int processors, struct symm_cuda_kernel *kernel,
+/* size: of the team. packets: up to so many of a thread one block takes the whole put; 0 unless both
+ * addresses are multiples of 16, and SYMM_PUT_PACKETS at most. */
+void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, uint32_t packets,
+                         int size, int processors, struct symm_cuda_kernel *kernel,
                          struct symm_cuda_shape *shape);
 /* The kernel of an all_reduce_norm that takes `rows` x `hidden` sums from args.out and does the
  * rest; it takes no channel, and the all_reduce is the kernel before it on the stream. */

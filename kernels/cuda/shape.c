@@ -534,11 +534,11 @@ uint64_t symm__cuda_shape_rounds(const struct symm_cuda_query *query,
     }
 }
 
-void symm__cuda_shape_put(uint64_t bytes, bool few, int processors,
+void symm__cuda_shape_put(uint64_t bytes, uint32_t packets, int processors,
                           struct symm_cuda_shape *shape)
 {
     const struct symm_cuda_query query = {.processors = processors};
-    const bool one = few && bytes <= PACKET * SYMM_PUT_PACKETS * MOST_THREADS;
+    const bool one = bytes <= (uint64_t)PACKET * packets * MOST_THREADS;
 
     shape->threads = WARP;
     while (shape->threads < MOST_THREADS && bytes > PACKET * shape->threads)

@@ -48,7 +48,7 @@ uint64_t symm__cuda_shape_rounds(const struct symm_cuda_query *query,
                                  const struct symm_cuda_division *by,
                                  const struct symm_cuda_shape *shape);
 /* Of a put (symm__cuda_p2p_find), and of the norm that follows an all_reduce. */
-void symm__cuda_shape_put(uint64_t bytes, bool few, int processors,
+void symm__cuda_shape_put(uint64_t bytes, uint32_t packets, int processors,
                           struct symm_cuda_shape *shape);
 void symm__cuda_shape_norm(uint64_t rows, uint32_t hidden, symm_dtype dtype,
                            int processors, struct symm_cuda_shape *shape);

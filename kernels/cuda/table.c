@@ -315,8 +315,8 @@ uint64_t symm__cuda_kernel_rounds(const struct symm_cuda_query *query)
     return entry ? rounds_of(entry, query, &shape) : 0;
 }
 
-void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, bool few, int size,
-                         int processors, struct symm_cuda_kernel *kernel,
+void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, uint32_t packets,
+                         int size, int processors, struct symm_cuda_kernel *kernel,
                          struct symm_cuda_shape *shape)
 {
     static const struct symm_cuda_kernel kernels[2][SYMM_CUDA_P2P_COUNT] = {
@@ -334,7 +334,7 @@ void symm__cuda_p2p_find(enum symm_cuda_p2p call, uint64_t bytes, bool few, int 
     *kernel = kernels[size > SYMM_FEW_RANKS][call];
     *shape = (struct symm_cuda_shape){.blocks = 1, .threads = WARP};
     if (call == SYMM_CUDA_PUT)
-        symm__cuda_shape_put(bytes, few, processors, shape);
+        symm__cuda_shape_put(bytes, packets, processors, shape);
 }
 
 void symm__cuda_norm_find(uint64_t rows, uint32_t hidden, symm_dtype dtype,

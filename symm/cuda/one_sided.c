@@ -44,8 +44,11 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     enum symm_cuda_p2p call = t->waits                          ? SYMM_CUDA_SIGNAL_WAIT
                               : t->bytes == 0 && t->signal >= 0 ? SYMM_CUDA_SIGNAL
                                                                 : SYMM_CUDA_PUT;
-    const bool few =
-        t->signal >= 0 && ((uintptr_t)t->src | (uintptr_t)t->dst) % 16 == 0;
+    const uintptr_t ends = (uintptr_t)t->src | (uintptr_t)t->dst;
+    /* Blocks of a put without a signal need no counter, so from 32 KiB on several are faster. */
+    const uint32_t packets = t->signal >= 0 ? (ends % 16 == 0 ? SYMM_PUT_PACKETS : 0)
+                             : (ends | t->bytes) % 16 == 0 ? SYMM_PUT_PACKETS / 2
+                                                           : 0;
     const uint32_t when = !t->waits ? SYMM_CUDA_RELAY
                           : symm__cuda_wait_early(team->ctx->launcher, stream)
                               ? SYMM_CUDA_EARLY
@@ -70,8 +73,8 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     void *function = NULL;
     symm_status status;
 
-    symm__cuda_p2p_find(call, t->bytes, few, team->local_size, team->ctx->processors,
-                        &kernel, &shape);
+    symm__cuda_p2p_find(call, t->bytes, packets, team->local_size,
+                        team->ctx->processors, &kernel, &shape);
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
         return status;

@@ -205,7 +205,7 @@ symm_status symm__cuda_follow_relay(symm_team *team, symm_team *own, const char 
         return status;
     args.tag = symm__site_name_tag(site);
     symm__cuda_site_name_publish(follow->launcher, args.tag, site);
-    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, false, own->local_size, team->ctx->processors,
+    symm__cuda_p2p_find(SYMM_CUDA_PUT, 0, 0, own->local_size, team->ctx->processors,
                         &kernel, &shape);
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
