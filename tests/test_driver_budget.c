@@ -26,6 +26,7 @@
 #define STREAMS    4
 #define COUNT      32768 /* elements: a grid of seven eighths of the device */
 #define SMALL      4096  /* elements: a grid of two blocks */
+#define MIDDLE     10240 /* elements: a grid of five blocks */
 #define LOOKS      16    /* calls of which one looks for more room */
 #define PROCESSORS 16
 #define RANKS      3
@@ -422,6 +423,50 @@ static int discarded(struct stage *s)
     return 0;
 }
 
+/* Three streams whose calls wait behind a wait each: the third has little room, so the second one's
+ * next call of `count` elements is smaller; but not while a graph holds one of that stream's calls. The
+ * first stream keeps the largest grid. */
+static int fair(struct stage *s, bool captured, size_t count)
+{
+    const int to = (s->rank + 1) % s->n, from = (s->rank + s->n - 1) % s->n;
+    uint32_t blocks[3], next, first;
+    void *graph = NULL;
+
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_ZERO(await_claim(s, i));
+    CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+    for (int i = 0; i < 3; i++) {
+        symm_call call = {.size = sizeof(call), .site = "gate", .stream = s->stream[i]};
+
+        if (captured && i == 1) {
+            CHECK_ZERO(perf_gpu_capture(s->gpu, s->stream[i]));
+            CHECK_ZERO(queue(s, i));
+            CHECK_ZERO(perf_gpu_captured(s->gpu, s->stream[i], &graph));
+        }
+        CHECK_OK(symm_signal_wait(s->team[0], from, i, &call, NULL));
+        CHECK_ZERO(queue(s, i));
+        CHECK_ZERO(harness_sync_wait(&s->shared->sync, s->n));
+        blocks[i] = launched(s, i)->blocks;
+    }
+    CHECK_ZERO(queue_some(s, 1, count));
+    next = launched(s, 1)->blocks;
+    CHECK_ZERO(queue(s, 0));
+    first = launched(s, 0)->blocks;
+    for (int i = 0; i < 3; i++) {
+        symm_call call = {.size = sizeof(call), .site = "gate", .stream = s->stream[3]};
+
+        CHECK_OK(symm_signal(s->team[0], to, i, &call, NULL));
+    }
+    CHECK_MESSAGE(
+        first == blocks[0] && blocks[1] == 6 && blocks[2] == 1 &&
+            next == (captured ? 6 : 4),
+        "grids of %u, %u and %u blocks, the first two streams' next %u and %u",
+        blocks[0], blocks[1], blocks[2], first, next);
+    CHECK_ZERO(finish(s));
+    perf_gpu_graph_free(s->gpu, graph);
+    return 0;
+}
+
 static int grids(symm_ctx *ctx, void *arg)
 {
     struct stage s;
@@ -442,6 +487,9 @@ static int grids(symm_ctx *ctx, void *arg)
         CHECK_ZERO(returned(&s));
         CHECK_ZERO(in_turn(&s));
         CHECK_ZERO(discarded(&s));
+        CHECK_ZERO(fair(&s, false, COUNT));
+        CHECK_ZERO(fair(&s, true, COUNT));
+        CHECK_ZERO(fair(&s, false, MIDDLE));
     }
     CHECK_ZERO(in_turn(&s));
     stage_close(&s);
