@@ -33,6 +33,8 @@ PROGRAM = """
                 elif rank == (sender + 1) % 3:
                     world.recv(x, sender, site="i")
         try:
+            if rank == 1 and sys.argv[1] == "differs":
+                time.sleep(1)  # a rank that comes after the failure makes no call
             if rank == 0 and sys.argv[1] == "message":
                 world.send(big, 1, site="planted")  # the third one
             if rank == 1 and sys.argv[1] != "differs":
