@@ -239,8 +239,8 @@ static void test_mismatch_and_abort(void **unused)
     heaps_destroy(heaps);
 }
 
-/* Who has marked a failure: a kernel or the host, or so for the team whose call was in front on the
- * stream, a kernel on that call's channel. */
+/* Who has marked the failure, and of which team: the call's own, or the team whose call is in front
+ * on the stream. A kernel of that team has marked the channel of that call. */
 enum mark { OF_KERNEL, OF_HOST, BEFORE_OF_KERNEL, BEFORE_OF_HOST, MARKS };
 
 static void set_mark(struct heaps *heaps, enum mark mark, struct symm_cuda_args *args)

@@ -461,7 +461,7 @@ SYMM_DEVICE_FN int symm_device_barrier(const struct symm_device_team *team,
         symm__device_store(&record->state, why);
     }
     symm__device_store(failed, why);
-    /* for one-sided calls of graphs */
+    /* for other teams' calls behind one-sided calls without a channel */
     symm__device_store_relaxed(&team->state->failed[16 * SYMM_CHANNELS],
                                SYMM_DEVICE_ABORTED);
     symm__device_store_relaxed(&team->state->stopped, why);

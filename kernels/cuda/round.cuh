@@ -176,7 +176,7 @@ SYMM_DEVICE void symm_round_cancel(const struct symm_cuda_args &args, uint32_t c
     }
 }
 
-/* status: minus the symm_status. One-sided calls of graphs read the mark of no channel. */
+/* status: minus the symm_status. The last mark is that of one-sided calls without a channel. */
 SYMM_DEVICE void symm_round_fail(const struct symm_cuda_args &args, uint32_t call,
                                  uint32_t status, symm_members missing)
 {

@@ -183,14 +183,16 @@ static bool lock_acquire(const symm_ctx *ctx, double seconds)
             /* A dead holder leaves, at worst, claims that are too large, or cleared ones of a
              * team of its own, whose calls end with it. */
             symm__channel_lock_break(ctx, lock_of(ctx), holder);
+        if (turn < TURNS) {
+            if (turn > 50)
+                sched_yield();
+            continue;
+        }
         if (turn == TURNS)
             end = symm__now() + seconds;
-        if (turn >= TURNS && symm__now() >= end)
+        if (symm__now() >= end)
             return false;
-        if (turn >= TURNS)
-            symm__sleep(NAP_SECONDS);
-        else if (turn > 50)
-            sched_yield();
+        symm__sleep(NAP_SECONDS);
     }
     return true;
 }

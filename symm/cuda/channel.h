@@ -46,9 +46,10 @@ symm_status symm__cuda_channel_grow(struct symm_team_channel *current, uint64_t 
                                     struct symm_team_channel **channel) SYMM_MUST_CHECK;
 void symm__cuda_channel_leave(struct symm_team_channel *channel);
 int symm__cuda_channel_of(symm_team *team, const void *stream);
-/* The channel whose mark a one-sided call on the stream reads, also of a team over several hosts;
- * SYMM_CHANNELS: the mark that each failure sets. A replay may come behind calls of a channel that
- * the stream did not have when it was captured. *captured: it is. */
+/* The channel whose mark is that of a one-sided call on the stream, also of a team over several
+ * hosts: other teams' calls behind it read it. SYMM_CHANNELS: the mark that each failure sets. A
+ * replay may come behind calls of a channel that the stream did not have when it was captured.
+ * *captured: it is. */
 int symm__cuda_mark_of(symm_team *team, const void *stream, bool *captured);
 /* " on stream 0x55d0c8a0, channel 2": where the channel's calls run. Returns text. */
 const char *symm__cuda_channel_text(const struct symm_team_channel *channel, char *text,

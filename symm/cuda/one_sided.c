@@ -37,6 +37,17 @@ static CUdeviceptr device_address(const void *ptr)
 
 /* ---- By kernel ----------------------------------------------------------------------- */
 
+/* Up to how many packets of a thread one block takes the whole put. Blocks of a put without a
+ * signal need no counter, so from 32 KiB on several are faster. */
+static uint32_t one_block(const struct symm_transfer *t)
+{
+    const uintptr_t addresses = (uintptr_t)t->src | (uintptr_t)t->dst;
+
+    if (t->signal >= 0)
+        return addresses % 16 == 0 ? SYMM_PUT_PACKETS : 0;
+    return (addresses | t->bytes) % 16 == 0 ? SYMM_PUT_PACKETS / 2 : 0;
+}
+
 static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
                              uint32_t *result, bool *captured)
 {
@@ -44,11 +55,6 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     enum symm_cuda_p2p call = t->waits                          ? SYMM_CUDA_SIGNAL_WAIT
                               : t->bytes == 0 && t->signal >= 0 ? SYMM_CUDA_SIGNAL
                                                                 : SYMM_CUDA_PUT;
-    const uintptr_t ends = (uintptr_t)t->src | (uintptr_t)t->dst;
-    /* Blocks of a put without a signal need no counter, so from 32 KiB on several are faster. */
-    const uint32_t packets = t->signal >= 0 ? (ends % 16 == 0 ? SYMM_PUT_PACKETS : 0)
-                             : (ends | t->bytes) % 16 == 0 ? SYMM_PUT_PACKETS / 2
-                                                           : 0;
     const uint32_t when = !t->waits ? SYMM_CUDA_RELAY
                           : symm__cuda_wait_early(team->ctx->launcher, stream)
                               ? SYMM_CUDA_EARLY
@@ -73,7 +79,7 @@ static symm_status by_kernel(const struct symm_transfer *t, CUstream stream,
     void *function = NULL;
     symm_status status;
 
-    symm__cuda_p2p_find(call, t->bytes, packets, team->local_size,
+    symm__cuda_p2p_find(call, t->bytes, one_block(t), team->local_size,
                         team->ctx->processors, &kernel, &shape);
     status = symm__cuda_function(team->ctx, &kernel, &function);
     if (status != SYMM_OK)
