@@ -11,6 +11,7 @@
  *   differ      after 5 calls at "layer 1" rank 1 makes a call at "layer 3" where others are at
  *               "layer 2"
  *   behind      after 5 calls at "layer 1" rank 1 makes no more
+ *   end         5 calls at "layer 1", after which all ranks end
  *   receive     rank 0 receives at "message" from rank 2, which has sent one message of two
  *   signal      rank 1 waits at "flag" for signal 7 of rank 3, which has raised it once; the
  *               others made different calls with one peer, and all meet in one barrier
@@ -64,13 +65,20 @@ static symm_status meet(symm_team *world, const char *mode)
     return symm_rendezvous(world);
 }
 
-static symm_status part(symm_team *world, bool behind)
+static symm_status begin(symm_team *world)
 {
-    const int rank = symm_team_rank(world);
     symm_status status = SYMM_OK;
 
     for (int i = 0; i < 5 && status == SYMM_OK; i++)
         status = reduce(world, "layer 1", COUNT);
+    return status;
+}
+
+static symm_status part(symm_team *world, bool behind)
+{
+    const int rank = symm_team_rank(world);
+    symm_status status = begin(world);
+
     if (status == SYMM_OK && rank == 1 && behind)
         sleep(600);
     if (status == SYMM_OK)
@@ -132,6 +140,8 @@ int main(int argc, char **argv)
         status = loop(world);
     else if (strcmp(mode, "differ") == 0 || strcmp(mode, "behind") == 0)
         status = part(world, strcmp(mode, "behind") == 0);
+    else if (strcmp(mode, "end") == 0)
+        status = begin(world);
     else if (strcmp(mode, "receive") == 0)
         status = receive(world);
     else if (strcmp(mode, "signal") == 0)

@@ -123,8 +123,9 @@ stop
 
 mkdir "$folder/none"
 export SYMM_DUMP=$folder/none
-start loop
-stop
+start end
+wait "$run" || fail "a job that does not fail: $(cat "$folder/said")"
+run=
 [ -z "$(ls "$folder/none")" ] || fail 'a job that did not fail left files'
 
 # failing MODE TIMEOUT: its files are in $folder/MODE.
