@@ -299,6 +299,7 @@ static int in_part(struct stage *s, const struct driver *d, enum part part)
     s->call.algorithm = NULL;
     CHECK_OK(symm_team_split(s->team, 0, 0, &team));
     CHECK_OK(symm_barrier(team, &s->call, NULL)); /* functions are loaded */
+    CHECK_OK(symm_rendezvous(s->team));           /* the barrier was OK on both ranks */
     if (s->rank == 1)
         d->fail_named(fails[part], part == NORM || part == TOKEN ? 2 : 1,
                       CUDA_ERROR_UNKNOWN);
