@@ -264,6 +264,30 @@ static void test_overtaken(void **state)
                      0);
 }
 
+/* On rank 1 the communicator is made four seconds later than on rank 0, which has gone on to say
+ * so: nobody gives up. */
+static int slow(symm_ctx *ctx, void *arg)
+{
+    struct engine_stage s;
+
+    (void)arg;
+    CHECK_ZERO(engine_open(&s, ctx));
+    CHECK_OK(symm_barrier(s.team, &(symm_call){.size = sizeof(symm_call)}, NULL));
+    engine_close(&s);
+    return 0;
+}
+
+static void test_slow(void **state)
+{
+    static const char *const settings[] = {"FAKE_NCCL_SLOW=ncclCommInitRankConfig@1",
+                                           NULL};
+
+    (void)state;
+    if (device_real() || engine_pass != HARNESS_PROCESSES)
+        skip();
+    assert_int_equal(engine_run(slow, 2, HARNESS_PROCESSES, NULL, settings, 0), 0);
+}
+
 /*
  * Rank 2 aborts the team while rank 0 waits for rank 1 in a receive by their own communicator:
  * rank 0 knows at once, long before the call's deadline.
@@ -398,8 +422,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mismatch),  cmocka_unit_test(test_hangs),
         cmocka_unit_test(test_unmet),     cmocka_unit_test(test_leaves),
-        cmocka_unit_test(test_overtaken), cmocka_unit_test(test_aborted),
-        cmocka_unit_test(test_dies),      cmocka_unit_test(test_fails)};
+        cmocka_unit_test(test_overtaken), cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_aborted),   cmocka_unit_test(test_dies),
+        cmocka_unit_test(test_fails)};
     int failed;
 
     engine_suite();

@@ -17,12 +17,13 @@
 #include "core/failure.h"
 #include "engine/comm_end.h"
 #include "engine/helper.h"
+#include "oob/packet.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/status.h"
 
 #define CREATE_PART   0.75 /* of the timeout; the rest is for the exchange of statuses */
-/* for this step, once a member has gone on to the next one */
+/* for this step, once a member has given it up */
 #define ALONE_SECONDS 3.0
 #define SPLIT_PART    0.5  /* of the timeout; the rest is for making one by an id */
 
@@ -40,7 +41,7 @@ struct making {
     int count, index;   /* of this rank among them */
     struct symm_engine_id id;
     double until;
-    double alone; /* when a member was first seen to have gone on; 0: not yet */
+    double alone; /* when a member was first seen to have given up; 0: not yet */
     bool pair;    /* no final status exchange: a member may return before others know */
     int color, size;      /* for a split: of the new communicator */
     bool asks, divisible; /* whether all members could split the team's communicator */
@@ -92,12 +93,21 @@ static symm_status all_well(const symm_team *team,
     return SYMM_OK;
 }
 
-/* Has this member sent the next step's message already? */
-static bool has_gone_on(const symm_ctx *ctx, int rank)
+/* Has this member gone on to the next step, and does not say there that it has made it? One that
+ * has was quicker: this rank may be some seconds later. A pair has no such step. */
+static bool has_given_up(const struct making *making, int rank)
 {
-    struct pollfd poll_fd = {.fd = ctx->oob.peer_fd[rank], .events = POLLIN};
+    const symm_team *team = making->team;
+    const struct symm_oob *oob = &team->ctx->oob;
+    struct pollfd poll_fd = {.fd = oob->peer_fd[rank], .events = POLLIN};
+    int32_t status = SYMM_ERR_ABORTED; /* the first of struct wire_made */
 
-    return !symm__is_far(ctx, rank) && poll(&poll_fd, 1, 0) == 1;
+    if (symm__is_far(team->ctx, rank) || poll(&poll_fd, 1, 0) != 1)
+        return false;
+    return making->pair ||
+           !symm__oob_peek_part(oob, rank, team->uid, team->sequence, &status,
+                                sizeof(status)) ||
+           status != SYMM_OK;
 }
 
 /* Stops the making of a pair's communicator if the team, which is in use meanwhile, has failed.
@@ -129,9 +139,9 @@ static int find_ended(const struct making *making, bool finalized)
 }
 
 /*
- * A member that has died, or went on to the next step a while ago, will not take part. A member
- * may have finalized because another one died, so deaths are looked for last. A member of a pair
- * may have done its part before it finalized.
+ * A member that has died, or gave up a while ago, will not take part. A member may have finalized
+ * because another one died, so deaths are looked for last. A member of a pair may have done its
+ * part before it finalized.
  */
 static symm_status making_stop(void *arg)
 {
@@ -157,7 +167,7 @@ static symm_status making_stop(void *arg)
     for (int i = 0; i < making->count; i++) {
         int rank = making->team->world_rank[member_of(making, i)];
 
-        if (rank == ctx->rank || !has_gone_on(ctx, rank))
+        if (rank == ctx->rank || !has_given_up(making, rank))
             continue;
         if (making->alone == 0)
             making->alone = now;

@@ -129,6 +129,26 @@ enum symm_seqpacket symm__oob_peek(const struct symm_oob *oob, int rank,
     return symm__seqpacket_peek(oob->peer_fd[rank], head, sizeof(*head), bytes);
 }
 
+bool symm__oob_peek_part(const struct symm_oob *oob, int rank, uint64_t tag,
+                         uint32_t sequence, void *bytes, size_t count)
+{
+    struct {
+        struct symm_oob_head head;
+        char part[64];
+    } packet;
+    size_t came;
+
+    assert(count <= sizeof(packet.part));
+    if (symm__seqpacket_peek(oob->peer_fd[rank], &packet, sizeof(packet), &came) !=
+            SYMM_SEQPACKET_OK ||
+        came < sizeof(packet.head) + count || packet.head.magic != SYMM_OOB_MAGIC ||
+        packet.head.kind != SYMM_OOB_DATA || packet.head.tag != tag ||
+        packet.head.sequence != sequence || packet.head.status != SYMM_OK)
+        return false;
+    memcpy(bytes, packet.part, count);
+    return true;
+}
+
 bool symm__oob_head_check(struct symm_oob_head *head, int rank, size_t bytes,
                           int fds_count)
 {

@@ -78,6 +78,10 @@ enum symm_seqpacket symm__oob_in(const struct symm_oob *oob, int rank,
                                  size_t *bytes, int *fds, int *fds_count);
 enum symm_seqpacket symm__oob_peek(const struct symm_oob *oob, int rank,
                                    struct symm_oob_head *head, size_t *bytes);
+/* Is the next packet of a rank of this host one of its part in this exchange, and the part at least
+ * so long? Then `bytes` has its first ones. The packet is not taken. */
+bool symm__oob_peek_part(const struct symm_oob *oob, int rank, uint64_t tag,
+                         uint32_t sequence, void *bytes, size_t count);
 /* Is this the head of a packet of `rank` that came with so much? Makes `what` printable. */
 bool symm__oob_head_check(struct symm_oob_head *head, int rank, size_t bytes,
                           int fds_count);
