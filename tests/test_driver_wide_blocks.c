@@ -4,11 +4,12 @@
  * chunks, as test_driver_wide_chunks.c has all_reduce: results, also of graphs and of every type,
  * are those of one piece; errors in the middle leave no stream behind in a capture.
  */
-/* ctest: cost 24 */
+/* ctest: cost 10 */
 /* ctest: load 3 */
+/* ctest: replaces symm__chunks_limits */
 #include "driver.h"
 #include "engine_stage.h"
-#include "select/chunks.h"
+#include "small_chunks.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #define MOST_CASES 64
+#define LEAST      (SYMM_CHUNK_LEAST / SMALLER) /* bytes, times hosts */
 
 /* How a job's calls are made. */
 enum how {
@@ -244,7 +246,7 @@ static int check(struct stage *g, const struct call *c, int round)
 /* Bytes of all ranks' blocks, from which on there are two chunks. */
 static size_t least(const struct stage *g)
 {
-    return 2 * SYMM_CHUNK_LEAST * (size_t)g->job->hosts;
+    return 2 * LEAST * (size_t)g->job->hosts;
 }
 
 static size_t blocks(const struct stage *g, enum kind kind)
@@ -401,7 +403,7 @@ static int graphs(struct stage *g, enum kind kind)
 
 static int open_stage(struct stage *g, symm_ctx *ctx, struct job *job, bool heap)
 {
-    const size_t bytes = 2 * SYMM_CHUNK_LEAST * (size_t)job->hosts * 7 / 4;
+    const size_t bytes = 2 * LEAST * (size_t)job->hosts * 7 / 4;
 
     g->job = job;
     g->heap = heap;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_driver_wide_chunks.c - an all_reduce over several hosts in chunks: on the CUDA backend, over
- * the fake driver and the fake NCCL. From 8 MiB on NCCL's step of a chunk runs on a second stream,
- * beside the kernels of others. The sums, also of a graph, and errors are those of one piece.
+ * the fake driver and the fake NCCL. From 1 MiB on (small_chunks.h) NCCL's step of a chunk runs on
+ * a second stream, beside the kernels of others. The sums, also of a graph, and errors are those of
+ * one piece.
  */
-/* ctest: cost 11 */
+/* ctest: cost 6 */
 /* ctest: load 3 */
+/* ctest: replaces symm__chunks_limits */
 #include "driver.h"
 #include "engine_stage.h"
+#include "small_chunks.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -15,9 +18,10 @@
 
 #include <cmocka.h>
 
-#define LEAST ((size_t)8 << 20 >> 2) /* int32 from which on there are chunks */
-#define CHUNK ((size_t)4 << 20 >> 2) /* of the first, up to 32 MiB in all */
-#define SPACE ((size_t)20 << 20)     /* bytes of a buffer */
+#define MIB   ((size_t)1 << 20)
+#define LEAST (8 * MIB / 4 / SMALLER) /* int32 from which on there are chunks */
+#define CHUNK (LEAST / 2)             /* of the first, up to 4 MiB in all */
+#define SPACE (20 * MIB / SMALLER)    /* bytes of a buffer */
 
 struct stage {
     struct engine_stage s;
@@ -93,7 +97,7 @@ static int all_sizes(struct stage *g, bool heap)
     CHECK_ZERO(one(g, LEAST - 2, false, 1));
     /* An element that does not divide: by the leaders. */
     CHECK_ZERO(one(g, 3 * CHUNK + 20001, true, 3 + (g->s.rank % 2 == 0)));
-    CHECK_ZERO(one(g, 2 * LEAST, true, 3)); /* of 4, 6 and 6 MiB */
+    CHECK_ZERO(one(g, 2 * LEAST, true, 3)); /* of 4, 6 and 6 eighths of a MiB */
     CHECK_ZERO(captured(g, LEAST + 30));
     return one(g, LEAST, true, 2); /* the streams are free again */
 }
