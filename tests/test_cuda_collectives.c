@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_cuda_collectives.c - every collective on the CUDA backend equals the reference, bit
- * for bit. ctest: cost 7
- * for bit. ctest: load 3
+ * for bit.
+ * ctest: cost 7
+ * ctest: load 3
  *
  * Over the fake driver, or on GPUs with SYMM_TEST_GPU=1: every dtype, reduction and number
  * of ranks up to 8, as processes and as threads; in place and out of place, symmetric,

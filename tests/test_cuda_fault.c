@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cuda_fault.c - dead, late and wrong ranks on the CUDA backend. ctest: cost 7
- * test_cuda_fault.c - dead, late and wrong ranks on the CUDA backend. ctest: load 2
+ * test_cuda_fault.c - dead, late and wrong ranks on the CUDA backend.
+ * ctest: cost 7
+ * ctest: load 2
  *
  * Over the fake driver, or on GPUs with SYMM_TEST_GPU=1. A rank is killed while the others
  * wait in a kernel: every survivor's work handle has an error that names the dead rank, the

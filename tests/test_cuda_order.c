@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_cuda_order.c - ranks queue the calls of each stream in one order, and the streams in
- * any: every call completes, with the right values. ctest: cost 32
- * any: every call completes, with the right values. ctest: load 2
+ * any: every call completes, with the right values.
+ * ctest: cost 32
+ * ctest: load 2
  *
  * Over the fake driver with its model of a device, or on GPUs with SYMM_TEST_GPU=1. A seed
  * determines each stream's list of calls, equal on all ranks, of any team, collective and

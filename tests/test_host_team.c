@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_team.c - teams made by split: members, memory, independence. ctest: cost 5
- * test_host_team.c - teams made by split: members, memory, independence. ctest: load 2
+ * test_host_team.c - teams made by split: members, memory, independence.
+ * ctest: cost 5
+ * ctest: load 2
  *
  * Ranks are ordered by key, then by the parent's rank; a team has its own address range and
  * may use the parent's buffers; disjoint teams run independently, and the failure of a rank

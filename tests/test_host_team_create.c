@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_host_team_create.c - teams of a list of ranks, made by those ranks alone. ctest: cost 9
- * test_host_team_create.c - teams of a list of ranks, made by those ranks alone. ctest: load 3
+ * test_host_team_create.c - teams of a list of ranks, made by those ranks alone.
+ * ctest: cost 9
+ * ctest: load 3
  *
  * Lists overlap at random, ranks make them while others are elsewhere, from several threads and
  * in different orders, and nothing is left of them. SYMM_TEST_CREATES=N: random creations.
