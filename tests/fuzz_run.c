@@ -6,7 +6,7 @@
  * is used. A child does the work, and its parent says which seed crashed, hung, left memory or a
  * descriptor behind, and writes that input to fuzz_NAME.failed in the working directory.
  *
- *   SYMM_TEST_FUZZ_SECONDS=N  processor time; default: 0.25, with AddressSanitizer 3.8;
+ *   SYMM_TEST_FUZZ_SECONDS=N  processor time; default: 0.25, with AddressSanitizer 1.2;
  *                             60 with SYMM_TEST_LONG=1
  *   SYMM_TEST_SEED=N          the first seed, SYMM_TEST_INPUTS=N how many: no limit of time
  *   fuzz_NAME FILE...         runs these inputs
@@ -410,7 +410,7 @@ static int run_seeds(const char *program)
 {
     const bool few = getenv("SYMM_TEST_INPUTS") != NULL;
     const double usual =
-        number_of("SYMM_TEST_LONG", 0) > 0 ? 60 : (FUZZ_ASAN ? 3.8 : 0.25);
+        number_of("SYMM_TEST_LONG", 0) > 0 ? 60 : (FUZZ_ASAN ? 1.2 : 0.25);
     double budget = few ? 1e9 : number_of("SYMM_TEST_FUZZ_SECONDS", usual);
     uint64_t first = (uint64_t)number_of("SYMM_TEST_SEED", 1), clean;
     uint64_t count = few ? (uint64_t)number_of("SYMM_TEST_INPUTS", 1) : UINT64_MAX >> 1;

@@ -34,7 +34,7 @@
 #define WATCH_SECONDS (3 * HARNESS_AMPLE)
 #define LATE_SECONDS  0.5                    /* printed, not judged */
 #define PARTS                                                                          \
-    (HARNESS_TSAN ? 24 : HARNESS_SLOW ? 18 : 6) /* one of so many k is tried */
+    (HARNESS_TSAN ? 72 : HARNESS_SLOW ? 36 : 6) /* one of so many k is tried */
 
 struct totals {
     _Atomic long runs, injected, errors, late;

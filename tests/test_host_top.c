@@ -201,7 +201,7 @@ static void test_changing(void **state)
     set_head(writer.page, "job");
     assert_int_equal(pthread_create(&thread, NULL, write_sites, &writer), 0);
     /* The writer may get no core at first, or lose it in the middle of an entry. */
-    for (int i = 0; i < 300 || (seen < 50 && i < 1000000); i++) {
+    for (int i = 0; i < 300 || (seen < 10 && i < 1000000); i++) {
         const struct symm_sight_site *site = &copy->site[SITE];
 
         assert_null(symm__sight_read(fd, copy));
