@@ -103,7 +103,8 @@ void harness_host_of(symm_config *config, int rank, void *arg);
 
 /* 0: every rank returned 0, or was killed if its bit in `killed` is set. */
 int harness_run(const struct harness *h);
-/* The same in both modes, processes first: 0 if both succeeded. */
+/* The same in both modes, processes first: 0 if both succeeded. With ThreadSanitizer, which sees
+ * one process, as threads alone; likewise harness_run_each. */
 int harness_run_both(struct harness h);
 /* harness_run with pace->seconds = `first`, and with longer ones while a rank was slow: its result. */
 int harness_run_paced(const struct harness *h, struct harness_pace *pace, double first);
