@@ -122,7 +122,7 @@ some=(--tests-regex '^host_')
 [ "$long" = 1 ] || some+=(--label-exclude '^sanitize-long$')
 if [ "$quick" = 0 ]; then
     wait ${install:+"$install"}
-    nice -n 19 tests/python.sh compile build >build/python-compile.log 2>&1 &
+    nice -n 5 tests/python.sh compile build >build/python-compile.log 2>&1 &
     run asan build-asan host_tests "${some[@]}"
     run tsan build-tsan host_tests "${some[@]}"
 fi
