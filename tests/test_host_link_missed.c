@@ -117,7 +117,7 @@ static int body_part(int rank, struct plane_result *result, void *arg)
     if (rank > 0)
         plane_note(result, wait_in_vain(
                                &link, job->size, OTHER, (job->kind & OTHER_AGREED) != 0,
-                               (struct end){.stay = job->kind == 0 ? 0.2 : 0}));
+                               (struct end){.stay = job->kind == 0 ? 0.1 : 0}));
     code = meet(&link, job->size, (job->kind & COMMON_AGREED) != 0,
                 job->kind & LARGE ? 3 * MIB : (size_t)job->kind,
                 job->kind & SOCKETS ? FILES : 0);
