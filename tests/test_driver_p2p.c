@@ -239,8 +239,8 @@ static void test_mismatch_and_abort(void **unused)
     heaps_destroy(heaps);
 }
 
-/* Who has marked the failure, and of which team: the call's own, or the team whose call is in front
- * on the stream. A kernel of that team has marked the channel of that call. */
+/* A kernel or the host has marked a failure. BEFORE: the failure is of another team, whose call is
+ * in front on the stream; a kernel of that team marks that call's channel. */
 enum mark { OF_KERNEL, OF_HOST, BEFORE_OF_KERNEL, BEFORE_OF_HOST, MARKS };
 
 static void set_mark(struct heaps *heaps, enum mark mark, struct symm_cuda_args *args)

@@ -4,7 +4,6 @@
  * chunks, as test_driver_wide_chunks.c has all_reduce: results, also of graphs and of every type,
  * are those of one piece; errors in the middle leave no stream behind in a capture.
  */
-/* ctest: cost 10 */
 /* ctest: load 3 */
 /* ctest: replaces symm__chunks_limits */
 #include "driver.h"
@@ -18,7 +17,6 @@
 #include <cmocka.h>
 
 #define MOST_CASES 64
-#define LEAST      (SYMM_CHUNK_LEAST / SMALLER) /* bytes, times hosts */
 
 /* How a job's calls are made. */
 enum how {
@@ -244,9 +242,9 @@ static int check(struct stage *g, const struct call *c, int round)
 /* ---- Chunks ----------------------------------------------------------------------------- */
 
 /* Bytes of all ranks' blocks, from which on there are two chunks. */
-static size_t least(const struct stage *g)
+static size_t least(const struct job *job)
 {
-    return 2 * LEAST * (size_t)g->job->hosts;
+    return 2 * SYMM_CHUNK_LEAST / SMALLER * (size_t)job->hosts;
 }
 
 static size_t blocks(const struct stage *g, enum kind kind)
@@ -265,7 +263,7 @@ static int chunks_of(const struct stage *g, const struct call *c)
 {
     const struct symm_chunks chunks =
         symm__chunks(c->count, symm_dtype_size(c->dtype), blocks(g, c->kind),
-                     (struct symm_chunks_limits){least(g) / 2, least(g)});
+                     (struct symm_chunks_limits){least(g->job) / 2, least(g->job)});
     size_t before = 0;
     int count = 0;
 
@@ -344,7 +342,7 @@ static int captured(struct stage *g, const struct call *c)
 static int all_sizes(struct stage *g, enum kind kind)
 {
     struct call c = {.kind = kind, .dtype = SYMM_INT32, .root = g->s.n - 1};
-    const size_t border = count_of(g, kind, c.dtype, least(g));
+    const size_t border = count_of(g, kind, c.dtype, least(g->job));
 
     c.count = border + 1;
     CHECK_ZERO(one(g, &c));
@@ -382,13 +380,13 @@ static int all_types(struct stage *g, enum kind kind)
         c.dtype = (symm_dtype)t;
         if (!takes_type(kind, c.dtype))
             continue;
-        c.count = count_of(g, kind, c.dtype, least(g)) + 1;
+        c.count = count_of(g, kind, c.dtype, least(g->job)) + 1;
         CHECK_ZERO(one(g, &c));
         c.root = (c.root + 1) % g->s.n;
     }
     c.dtype = SYMM_BFLOAT16;
     c.op = SYMM_MAX;
-    c.count = count_of(g, kind, c.dtype, least(g)) + 1;
+    c.count = count_of(g, kind, c.dtype, least(g->job)) + 1;
     return kind == REDUCE_SCATTER ? one(g, &c) : 0;
 }
 
@@ -396,14 +394,14 @@ static int graphs(struct stage *g, enum kind kind)
 {
     struct call c = {.kind = kind, .dtype = SYMM_INT32, .root = 1};
 
-    c.count = count_of(g, kind, c.dtype, least(g)) + 30;
+    c.count = count_of(g, kind, c.dtype, least(g->job)) + 30;
     CHECK_ZERO(captured(g, &c));
     return one(g, &c); /* the streams are free again */
 }
 
 static int open_stage(struct stage *g, symm_ctx *ctx, struct job *job, bool heap)
 {
-    const size_t bytes = 2 * LEAST * (size_t)job->hosts * 7 / 4;
+    const size_t bytes = least(job) * 7 / 4;
 
     g->job = job;
     g->heap = heap;
@@ -430,7 +428,7 @@ static int calls(struct stage *g, enum kind kind)
     if (g->s.n > 16) { /* which take turns on the cores */
         struct call c = {.kind = kind, .dtype = SYMM_INT32, .root = g->s.n / 2};
 
-        c.count = count_of(g, kind, c.dtype, least(g)) + 1;
+        c.count = count_of(g, kind, c.dtype, least(g->job)) + 1;
         return g->heap ? 0 : one(g, &c);
     }
     CHECK_ZERO(all_sizes(g, kind));
@@ -493,7 +491,7 @@ static int modes(symm_ctx *ctx, void *arg)
         const symm_call how = {.size = sizeof(how), .stream = g.s.stream};
         uint64_t before = engine_calls(symbols[kind]);
 
-        c.count = count_of(&g, c.kind, c.dtype, least(&g));
+        c.count = count_of(&g, c.kind, c.dtype, least(g.job));
         CHECK_ZERO(give(&g, &c, 0));
         CHECK_OK(make(&g, &c, &how, NULL));
         failed = check(&g, &c, 0);
@@ -581,7 +579,7 @@ static int faulty(symm_ctx *ctx, void *arg)
     CHECK_OK(symm_stream_synchronize(ctx, g.s.stream, HARNESS_AMPLE));
     snprintf(named, sizeof(named), "%s@1", symbols[c.kind]); /* rank 1 of each rail */
     setenv(getenv("FAULT"), named, 1);
-    c.count = count_of(&g, c.kind, c.dtype, least(&g)) + 7;
+    c.count = count_of(&g, c.kind, c.dtype, least(g.job)) + 7;
     how.timeout = g.s.rank >= 2 ? 0.5 : HARNESS_AMPLE;
     begin = harness_now();
     status = make(&g, &c, &how, &work);
@@ -661,7 +659,7 @@ static int failing(symm_ctx *ctx, void *arg)
     CHECK_ZERO(driver_load(&d));
     for (int kind = 0; kind <= KINDS && !failed; kind++) {
         c.kind = (enum kind)kind;
-        c.count = count_of(&g, c.kind, c.dtype, least(&g)) * 3 / 2;
+        c.count = count_of(&g, c.kind, c.dtype, least(g.job)) * 3 / 2;
         if (kind == KINDS)
             c.count *= (size_t)g.s.n; /* all_reduce */
         CHECK_ZERO(give(

@@ -264,8 +264,8 @@ static void test_overtaken(void **state)
                      0);
 }
 
-/* On rank 1 the communicator is made four seconds later than on rank 0, which has gone on to say
- * so: nobody gives up. */
+/* Rank 1 makes the communicator four seconds later than rank 0, which says that it has made it.
+ * Both ranks succeed. */
 static int slow(symm_ctx *ctx, void *arg)
 {
     struct engine_stage s;
